@@ -9,7 +9,7 @@ ALL_EXTRAS := all
 # Tests start hundreds of Python processes, which would compile everything anew without bytecode files.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow test-postgresql fuzz chaos cover cover-core mutants test-adapters bench agentdojo debian dist docs clean
+.PHONY: run test test-slow test-postgresql fuzz chaos cover cover-core mutants test-adapters test-kits bench agentdojo debian dist docs clean
 
 # $(call quietly,TEXT,COMMAND) prints TEXT with the elapsed seconds while COMMAND runs, and its output only if it fails.
 define quietly
@@ -23,11 +23,13 @@ if wait $$pid; then rm -f $$log; else cat $$log; rm -f $$log; echo "$(1) failed:
 endef
 
 run: $(VENV)/.run
-	@echo "A language model with 135 million parameters, on your CPU, under the rules in examples/tour/rules.py:"
+	@echo "A language model with 135 million parameters, on your CPU, under rules that you"
+	@echo "can change: examples/tour/rules.py. Each tool call is a line, and rules are gates."
+	@echo
 	@cd examples/tour && ../../$(BIN)/hookline run --trust --hooks visitor.py --tape ../../$(TAPE) "Read a note: doctor."
-	@echo; echo "The recorded run again, under a stricter rule (examples/tour/stricter.py):"
-	@cd examples/tour && { ../../$(BIN)/hookline replay --trust ../../$(TAPE) --hooks visitor.py --hooks stricter.py || test $$? -eq 1; }
-	@echo; echo "Three things to try:"
+	@echo; echo "What happened, and what the rule in examples/tour/stricter.py would have done:"
+	@cd examples/tour && ../../$(BIN)/python outcomes.py ../../$(TAPE)
+	@echo; echo "Things to try:"
 	@echo "  change a rule in examples/tour/rules.py    make run"
 	@echo "  see every decision of this run             $(BIN)/hookline explain $(TAPE)"
 	@echo "  start runs in the console, in a browser    cd examples/tour && ../../$(BIN)/hookline serve"
@@ -61,6 +63,11 @@ test-postgresql: $(VENV)/.dev debian
 # ONLY=langchain takes one of them; RESULTS=1 writes what the suite finds, for the table in the documentation.
 test-adapters: $(VENV)/.dev
 	@$(BIN)/python tests/adapters/run.py $(ONLY) $(if $(RESULTS),--write-results)
+
+# Programs that others wrote, against a real server: installed from PyPI and npm, each in an environment of its own.
+# ONLY=llm takes one of them; RESULTS=1 writes what they find, for the table in the documentation.
+test-kits: $(VENV)/.dev
+	@$(BIN)/python tests/kits/run.py $(ONLY) $(if $(RESULTS),--write-results)
 
 # Random exploration: the tests that use hypothesis, with new examples in each round; says how to reproduce a finding.
 ROUNDS ?= 10

@@ -4,6 +4,7 @@ The source folder is the root of the repository, so that links to pages, `SECURI
 in the site. Reading the site needs no network.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -31,8 +32,6 @@ smartquotes = False
 
 html_theme = "furo"
 html_title = f"Hookline {version}"
-html_logo = "_static/logo.svg"
-html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = [("site.js", {"defer": "defer"})]
@@ -45,7 +44,40 @@ html_show_copyright = False
 html_show_sphinx = False
 pygments_style = "a11y-light"
 pygments_dark_style = "a11y-dark"
-html_theme_options = {
-    "light_css_variables": {"color-brand-primary": "#0f766e", "color-brand-content": "#0f766e"},
-    "dark_css_variables": {"color-brand-primary": "#5eead4", "color-brand-content": "#5eead4"},
+
+CONSOLE = Path(__file__).parent.parent / "src/hookline/server/console/static"
+REPORTS = Path(__file__).parent.parent / "src/hookline/explain/assets"
+FURO = {
+    "color-brand-primary": "accent",
+    "color-brand-content": "accent",
+    "color-brand-visited": "accent",
+    "color-background-primary": "bg",
+    "color-background-secondary": "rail",
+    "color-background-border": "line",
+    "color-background-hover": "hover",
+    "color-foreground-primary": "ink",
+    "color-foreground-secondary": "soft",
+    "color-foreground-muted": "faint",
+    "color-foreground-border": "edge",
+    "color-code-background": "code",
+    "color-inline-code-background": "code",
+    "color-sidebar-item-background--current": "selected",
+    "font-stack": "sans",
+    "font-stack--monospace": "mono",
 }
+"""Variables of the theme, with the token of the console that each has, so that site and console look alike."""
+
+
+def tokens(dark: bool) -> dict[str, str]:
+    """Return the variables of the theme with the values of the console's style sheets."""
+    styles = (REPORTS / "theme.css").read_text() + (CONSOLE / "console.css").read_text()
+    values = {}
+    for name, token in FURO.items():
+        (value, *_) = re.findall(rf"--{token}: ([^;]+);", styles)
+        pair = re.fullmatch(r"light-dark\(([^,]+), ([^)]+)\)", value)
+        values[name] = pair[2 if dark else 1] if pair else value
+    return values
+
+
+html_logo = html_favicon = "../src/hookline/server/console/static/icon.svg"
+html_theme_options = {"light_css_variables": tokens(dark=False), "dark_css_variables": tokens(dark=True)}

@@ -47,7 +47,7 @@ GROUPS = {
         "stop_at_a_kill_switch",
         "end_when_a_canary_leaks",
     ),
-    "Limits": ("limit_calls_per_tool", "limit_spending_per_user", "cache_tool_results"),
+    "Limits": ("limit_calls_per_tool", "cache_tool_results"),
     "Rewriting": (
         "hide_secrets_in_results",
         "redact_while_streaming",

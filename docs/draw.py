@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pictures.concepts import batch, failure, layers, order, settlement, state
 from pictures.life import life, outside
+from pictures.story import hook_line
 
 from hookline.points import POINTS
 
@@ -24,7 +25,8 @@ def every_picture() -> dict[str, str]:
     if missing := POINTS.keys() - {name for picture in with_points.values() for name in picture.shown}:
         raise LookupError(f"pictures/life.py does not show {', '.join(sorted(missing))}")
     others = {draw.__name__: draw() for draw in (order, settlement, batch, failure, state, layers)}
-    return {f"{name}.svg": picture.svg() for name, picture in (with_points | others).items()}
+    drawn = {f"{name}.svg": picture.svg() for name, picture in (with_points | others).items()}
+    return drawn | {"hook_line.svg": hook_line()}
 
 
 if __name__ == "__main__":

@@ -41,3 +41,13 @@ def test_the_pictures_are_as_the_code_would_draw_them():
         [sys.executable, "docs/draw.py", "--check"], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_picture_of_the_readme_is_small_has_both_themes_and_stands_still_where_motion_is_not_wanted():
+    picture = (ROOT / "docs/pictures/hook_line.svg").read_text()
+    assert "docs/pictures/hook_line.svg" in (ROOT / "README.md").read_text()
+    assert len(picture.encode()) < 500_000
+    assert "<script" not in picture
+    assert "prefers-color-scheme:dark" in picture
+    assert "@media(prefers-reduced-motion:reduce){*{animation:none!important}}" in picture
+    assert not re.search(r"(href|src|url)\s*[=(]", picture)  # it is one file

@@ -1,5 +1,6 @@
 """What the pages promise: their links lead somewhere, and what comes from the code is up to date."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hookline.hooks._catalog import builtin_rows, load_builtin
 from tests.cases import each_case
 
 ROOT = Path(__file__).parent.parent
@@ -81,3 +83,14 @@ def test_the_site_builds_without_a_warning(tmp_path):
         "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "dummy", "-c", "docs", "-d", tmp_path / "trees", ".", tmp_path
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_page_of_a_built_in_hook_names_each_of_its_arguments():
+    unnamed = {}
+    for row in builtin_rows():
+        page = (ROOT / f"docs/reference/hooks/{row.page}.md").read_text()
+        described = (inspect.getdoc(load_builtin(row.name)) or "").partition("\nArgs:\n")[2].partition("\nRaises:\n")[0]
+        for names in re.findall(r"^ {4}\*{0,2}(\w+(?:, \w+)*): ", described, re.MULTILINE):
+            missing = [name for name in names.split(", ") if not re.search(rf"\b{name}\b", page)]
+            unnamed |= {row.name: missing} if missing else {}
+    assert unnamed == {}

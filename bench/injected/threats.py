@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from inspect_evals.agent_threat_bench import scorer
 
-from hookline import Agent, HookResult, Message
+from hookline import Agent, HookResult, Limits, Message
 from hookline.hooks import InjectionGuard, ProvenanceGuard
 from hookline.models import ModelResponse
 from hookline.payloads import ApprovalRequest, ModelRequest, ToolCall
@@ -117,7 +117,7 @@ def run(task: str, sample: dict[str, Any], setup: str) -> Outcome:
     ran: list[Any] = []
     plan = {"memory_poison": _memory, "autonomy_hijack": _inbox, "data_exfil": _customers}[task]
     tools, reads, then = plan(sample, lambda name, **given: ran.append(SimpleNamespace(function=name, arguments=given)))
-    agent = Agent("bench", llm=Obedient(reads, then), tools=tools, hooks=list(SETUPS[setup]()), max_steps=60)
+    agent = Agent("bench", llm=Obedient(reads, then), tools=tools, hooks=list(SETUPS[setup]()), limits=Limits(steps=60))
     result = agent.run(sample["input"])
     score = getattr(scorer, f"_score_{task}")
     useful, secure = score(result.reply, ran, sample)

@@ -18,6 +18,7 @@ from hookline import (
     Agent,
     AgentContext,
     HookRegistry,
+    Limits,
     Message,
     ModelRequest,
     tool,
@@ -69,7 +70,7 @@ class FakeModel:
 
 
 def build(spec: Spec) -> Callable[[], Awaitable[int]]:
-    agent = Agent("bench", llm=FakeModel(spec), tools=[add], max_steps=math.inf)
+    agent = Agent("bench", llm=FakeModel(spec), tools=[add], limits=Limits(steps=math.inf))
     if spec.events:
         agent.sinks = (lambda event: None,)
     for _ in range(spec.count()):

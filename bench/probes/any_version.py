@@ -5,7 +5,7 @@ import random
 import time
 from typing import Any
 
-from hookline import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, Agent, guard, hook, observer, tool
+from hookline import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, Agent, Limits, guard, hook, observer, tool
 
 try:
     from hookline.models import ModelResponse
@@ -91,4 +91,4 @@ async def _steps(reps: int) -> dict[str, float]:
 
 def _agent(length: int, hooks: list[Any]) -> Any:
     model: Any = Scripted(length)
-    return Agent("bench", llm=model, tools=[add], max_steps=2 * STEPS, hooks=hooks)
+    return Agent("bench", llm=model, tools=[add], limits=Limits(steps=2 * STEPS), hooks=hooks)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
+from hookline import BEFORE_TOOL, Agent, HookResult, Limits, ScriptedModel, call, guard, reply, tool
 from hookline.config.settings import Settings
 from hookline.server import build_server
 from hookline.stores.facts import Gate, ObservedRun, RunFact, Sums, Tally, add_sums
@@ -136,7 +136,11 @@ def server(count: int) -> Iterator[str]:
             server={"port": 0, "keys": f"{folder}/keys.db", "max_runs": 200, "max_runs_per_caller": 500, "rate": 1e6},
         )
         agent = Agent(
-            "clerk", llm=ScriptedModel([_turn], loop=True), tools=[shell], hooks=[no_deleting], max_steps=10**6
+            "clerk",
+            llm=ScriptedModel([_turn], loop=True),
+            tools=[shell],
+            hooks=[no_deleting],
+            limits=Limits(steps=10**6),
         )
         made, loop = build_server(settings, agent, home=Path(folder)), asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever)
@@ -170,7 +174,8 @@ def browser() -> Iterator[Any]:
 def pages(count: int, loads: int) -> dict[str, list[float]]:
     """Return how many milliseconds each list takes, from the click to the first frame with its rows.
 
-    Names with ``, CPU time`` have that of the browser's main thread.
+    Names with ``, CPU time`` have that of the browser's main thread, and names with ``, server`` how long the server
+    takes to answer.
     """
     found: dict[str, list[float]] = {}
     with server(count) as url, browser() as tab:
@@ -178,6 +183,11 @@ def pages(count: int, loads: int) -> dict[str, list[float]]:
             return {}
         tab.goto(f"{url}/healthz")
         busy = _meter(tab)
+        with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
+            for name, path in [*PAGES.items()] * loads:
+                began = time.perf_counter()
+                client.get(path.format(half=f"run_{count // 2:06d}")).raise_for_status()
+                found.setdefault(f"{name}, server", []).append(1000 * (time.perf_counter() - began))
         for _ in range(loads):
             for name, path in PAGES.items():
                 tab.goto(f"{url}/healthz")  # no other page is open meanwhile

@@ -22,7 +22,7 @@ from probes.serve import ME, agent
 from probes.serve_client import Connection
 from workload import PROMPT, Spec
 
-from hookline import Agent
+from hookline import Agent, Limits
 from hookline.config.settings import Settings
 from hookline.server import Caller
 from hookline.server.agents import Agents
@@ -56,7 +56,7 @@ def calls(kind: str, url: str, steps: int, reps: int) -> list[float]:
         steps: number of model calls of a run; each but the last has a tool call.
         reps: number of runs.
     """
-    bench = Agent("bench", llm=FakeModel(Spec(steps=steps)), tools=[add], max_steps=math.inf)
+    bench = Agent("bench", llm=FakeModel(Spec(steps=steps)), tools=[add], limits=Limits(steps=math.inf))
     found = []
     with _place(url) as place:
         store = RunStore(place, synced=kind == "synced")

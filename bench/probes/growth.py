@@ -15,7 +15,7 @@ from peers.hookline_ import MAIN, FakeModel, add, noop
 from probes.watched import flush
 from workload import PROMPT, Spec
 
-from hookline import BEFORE_STEP, Agent, HookRegistry, Message, ModelRequest, Session
+from hookline import BEFORE_STEP, Agent, HookRegistry, Limits, Message, ModelRequest, Session
 from hookline.hooks import AuditLogHook, ObservabilityHook
 from hookline.models import ModelResponse
 from hookline.tools import Tool
@@ -27,7 +27,7 @@ Made = tuple[Run, int]
 
 def with_hooks(n: int, hooks: list[Any]) -> Made:
     """Build a run with n hooks on each main point."""
-    agent = Agent("bench", llm=FakeModel(Spec()), tools=[add], max_steps=math.inf, hooks=hooks)
+    agent = Agent("bench", llm=FakeModel(Spec()), tools=[add], limits=Limits(steps=math.inf), hooks=hooks)
     for point in MAIN:
         for _ in range(n):
             agent.hooks.on(point, noop)
@@ -37,7 +37,7 @@ def with_hooks(n: int, hooks: list[Any]) -> Made:
 def with_messages(n: int, hooks: list[Any]) -> Made:
     """Build a run with a history of n messages."""
     earlier = history(n)
-    agent = Agent("bench", llm=FakeModel(Spec(), before=n), tools=[add], max_steps=math.inf, hooks=hooks)
+    agent = Agent("bench", llm=FakeModel(Spec(), before=n), tools=[add], limits=Limits(steps=math.inf), hooks=hooks)
     return lambda: agent.arun(PROMPT, session=Session(messages=earlier)), 10
 
 
@@ -48,7 +48,9 @@ def history(n: int) -> list[Message]:
 
 def with_tools(n: int, hooks: list[Any]) -> Made:
     """Build a run with n tools."""
-    agent = Agent("bench", llm=FakeModel(Spec()), tools=[add, *others(n - 1)], max_steps=math.inf, hooks=hooks)
+    agent = Agent(
+        "bench", llm=FakeModel(Spec()), tools=[add, *others(n - 1)], limits=Limits(steps=math.inf), hooks=hooks
+    )
     return lambda: agent.arun(PROMPT), 10
 
 
@@ -64,7 +66,7 @@ def others(n: int) -> list[Tool]:
 
 def with_steps(n: int, hooks: list[Any]) -> Made:
     """Build a run with n steps."""
-    agent = Agent("bench", llm=FakeModel(Spec(steps=n)), tools=[add], max_steps=math.inf, hooks=hooks)
+    agent = Agent("bench", llm=FakeModel(Spec(steps=n)), tools=[add], limits=Limits(steps=math.inf), hooks=hooks)
     return lambda: agent.arun(PROMPT), n
 
 
@@ -149,7 +151,7 @@ def later_steps(sizes: list[int], reps: int) -> dict[str, list[float]]:
     for number in range(reps):
         for n in random.Random(number).sample(sizes, len(sizes)):
             model = Clocked(Spec(steps=count), n)
-            agent = Agent("bench", llm=model, tools=[add], max_steps=math.inf)
+            agent = Agent("bench", llm=model, tools=[add], limits=Limits(steps=math.inf))
             aio.run_until_complete(agent.arun(PROMPT, session=Session(messages=history(n))))
             out[str(n)].append((model.times[-1] - model.times[1]) * 1e6 / (count - 2))
     return out

@@ -104,7 +104,7 @@ def steps(reps: int, length: int = STEPS) -> dict[str, list[float]]:
 
 
 def _run(options: dict[str, Any], length: int) -> Callable[[], Any]:
-    agent = Agent("bench", llm=FakeModel(Spec(steps=length)), tools=[add], max_steps=math.inf, **options)
+    agent = Agent("bench", llm=FakeModel(Spec(steps=length)), tools=[add], limits=Limits(steps=math.inf), **options)
     return lambda: agent.arun(PROMPT)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from peers.hookline_ import FakeModel, add
 from workload import PROMPT, Spec
 
-from hookline import Agent
+from hookline import Agent, Limits
 from hookline.records import RecordHook
 from hookline.tape import TapeHook
 
@@ -41,7 +41,11 @@ def steps(reps: int, total: int, lengths: list[int]) -> dict[str, dict[str, Any]
             spec, runs = Spec(steps=length), max(1, total // length)
             agents = {
                 name: Agent(
-                    "bench", llm=FakeModel(spec), tools=[add], hooks=make(f"{folder}/{length}"), max_steps=math.inf
+                    "bench",
+                    llm=FakeModel(spec),
+                    tools=[add],
+                    hooks=make(f"{folder}/{length}"),
+                    limits=Limits(steps=math.inf),
                 )
                 for name, make in HOOKS.items()
             }
@@ -74,7 +78,7 @@ def texts(reps: int, sizes: list[int]) -> dict[str, dict[str, list[float]]]:
 
             spec = Spec(steps=20)
             agents = {
-                name: Agent("bench", llm=FakeModel(spec), tools=[long_add], hooks=hooks, max_steps=math.inf)
+                name: Agent("bench", llm=FakeModel(spec), tools=[long_add], hooks=hooks, limits=Limits(steps=math.inf))
                 for name, hooks in {
                     "nothing": [],
                     "without redaction": [RecordHook(f"{folder}/raw", redact=False)],

@@ -13,7 +13,7 @@ from typing import Any
 from peers.hookline_ import FakeModel, add
 from workload import PROMPT, Spec
 
-from hookline import Agent
+from hookline import Agent, Limits
 from hookline.tape import TapeHook, areplay
 
 
@@ -28,7 +28,7 @@ def steps(sizes: list[int], total: int) -> dict[str, dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
         for size in sizes:
             path, times = os.path.join(folder, f"{size}.tape"), max(1, total // size)
-            agent = Agent("bench", llm=FakeModel(Spec(steps=size)), tools=[add], max_steps=math.inf)
+            agent = Agent("bench", llm=FakeModel(Spec(steps=size)), tools=[add], limits=Limits(steps=math.inf))
             asyncio.run(agent.arun(PROMPT, hooks=[TapeHook(path)]))
             assert asyncio.run(areplay(path, agent)).same
             out[str(size)] = {

@@ -19,7 +19,7 @@ from peers.hookline_ import FakeModel, add, noop_sync
 from probes.watched import flush
 from workload import FINAL, PROMPT, Spec
 
-from hookline import BEFORE_TOOL, Agent, guard
+from hookline import BEFORE_TOOL, Agent, Limits, guard
 from hookline.config.settings import Settings
 from hookline.hooks import AuditLogHook, MetricsHook, ObservabilityHook
 from hookline.records import RecordHook
@@ -52,7 +52,7 @@ async def serving(folder: Path, parts: tuple[str, ...]) -> Any:
         hooks.append(RecordHook(folder / "records"))
     if "facts" in parts:
         hooks.append(ObservabilityHook(database))
-    agent = Agent("bench", llm=FakeModel(Spec(steps=STEPS)), tools=[add], max_steps=math.inf, hooks=hooks)
+    agent = Agent("bench", llm=FakeModel(Spec(steps=STEPS)), tools=[add], limits=Limits(steps=math.inf), hooks=hooks)
     if "events" not in parts:
         agent.hooks.extend([MetricsHook(every_call=True)] if "metrics" in parts else [])
         yield _many(lambda: agent.arun(PROMPT), hooks)

@@ -11,7 +11,7 @@ from typing import Any
 from peers.hookline_ import FakeModel, add
 from workload import PROMPT, Spec
 
-from hookline import Agent
+from hookline import Agent, Limits
 from hookline.hooks import AuditLogHook, ObservabilityHook, TimingHook
 
 
@@ -42,7 +42,7 @@ def steps(reps: int, runs: int) -> dict[str, list[float]]:
         os.chdir(folder)
         kinds = hooks()
         agents = {
-            label: Agent("bench", llm=FakeModel(spec), tools=[add], max_steps=math.inf, hooks=given)
+            label: Agent("bench", llm=FakeModel(spec), tools=[add], limits=Limits(steps=math.inf), hooks=given)
             for label, given in kinds.items()
         }
         out: dict[str, list[float]] = {label: [] for label in kinds}

@@ -42,7 +42,7 @@ def measure(lab: Lab) -> dict[str, Any]:
 
 def render(data: Any) -> str:
     lists = [
-        [words, shown(data["lists"][name], "ms"), shown(data["lists"][f"{name}, CPU time"], "ms")]
+        [words, *(shown(data["lists"][each], "ms") for each in (f"{name}, server", name, f"{name}, CPU time"))]
         for name, words in PAGES.items()
         if name in data["lists"]
     ]
@@ -54,7 +54,7 @@ def render(data: Any) -> str:
         f"Lists of 50 rows from {data['count']:,} stored runs in SQLite, in headless Chromium without a GPU: from the "
         "start of the navigation to the first frame with the rows, including the server. A search for a text stops "
         "after 100 ms, says how far it looked, and offers to go on."
-    ) + table(["", "drawn after", "CPU time of the main thread"], lists)
+    ) + table(["", "answer of the server", "drawn after", "CPU time of the main thread"], lists)
     if data["live"]:
         share, updates = data["live"]["share"], data["live"]["updates"]
         text += "\n" + prose(

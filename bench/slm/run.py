@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hookline import Agent, AgentResult, get_model
+from hookline import Agent, AgentResult, Limits, get_model
 from hookline.hooks import EchoedPayloadHook, GroundedReplyHook, LoopDetectorHook, SchemaRetryHook, default_slm_hooks
 from hookline.models import LocalModel
 from hookline.payloads import ToolCall
@@ -80,7 +80,7 @@ def models(name: str) -> Callable[[str], Any]:
 
 def measure(task: Task, hooks: list[Any], model: Any) -> dict[str, Any]:
     """Run one task and return its result."""
-    agent = Agent("small", "", INSTRUCTIONS, llm=model, tools=task.tools(), hooks=hooks, max_steps=MAX_STEPS)
+    agent = Agent("small", "", INSTRUCTIONS, llm=model, tools=task.tools(), hooks=hooks, limits=Limits(steps=MAX_STEPS))
     began = time.monotonic()
     result = agent.run(task.text)
     made = [call for message in result.messages for call in message.tool_calls]

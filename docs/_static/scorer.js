@@ -5,7 +5,7 @@ const FOLDERS = [
   [/^docs\/concepts\//, 8],
   [/^docs\/reference\/hooks\//, 8],
   [/^docs\/coming-from\//, 8],
-  [/^docs\/reference\/(names|configuration)/, -8],
+  [/^docs\/reference\/(modules|configuration|database)/, -8],
   [/^(CHANGELOG|CONTRIBUTING|bench)/, -20],
 ];
 const ASKED = (new URLSearchParams(location.search).get("q") || "").toLowerCase().split(/[^a-z0-9]+/);

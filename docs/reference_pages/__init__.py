@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from . import adapters, audit, command_line, configuration, doors, events, hooks, names, points, verbs
+from . import adapters, audit, command_line, configuration, doors, events, hooks, kits, names, points, verbs
 
 PAGES: dict[str, Callable[[str], str]] = {
     "reference/points.md": points.page,
@@ -11,8 +11,9 @@ PAGES: dict[str, Callable[[str], str]] = {
     "reference/events.md": events.page,
     "reference/cli.md": command_line.page,
     "reference/configuration.md": configuration.page,
-    "reference/names.md": names.page,
+    **names.pages(),
     "reference/adapters.md": adapters.page,
+    "reference/kits.md": kits.page,
     "reference/doors.md": doors.page,
     "guides/audit.md": audit.page,
 }

@@ -36,6 +36,10 @@ each setting and how to set it in a file or in the environment. `--config FILE` 
 """
 
 
+TRUST = "trust"
+"""The option of every command that reads a configuration file."""
+
+
 def page(_: str) -> str:
     """Return the page."""
     root: Any = make_app()
@@ -60,8 +64,10 @@ def _first(command: Any) -> str:
 
 def _is_setting(param: Any) -> bool:
     """Return whether an option is that of a setting, which is the same for every command."""
-    if param.name in APPROVALS or param.name == "config_file":
-        return f"--{param.name}" in param.opts or param.name == "config_file"
+    if param.name in ("config_file", TRUST):
+        return True
+    if param.name in APPROVALS:
+        return f"--{param.name}" in param.opts
     key = KEYS.get(param.name)
     return key is not None and key.about.flag.split("/")[0] in param.opts and bool(param.rich_help_panel)
 

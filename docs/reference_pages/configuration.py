@@ -48,6 +48,7 @@ IN_DATA_FOLDER = {
     "sessions": "sessions",
     "runs": "runs-PROJECT-DIGEST.db",
     "approval_file": "approvals-PROJECT-DIGEST.db",
+    "spending_file": "spending-PROJECT-DIGEST.db",
 }
 
 

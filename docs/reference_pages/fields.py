@@ -52,6 +52,8 @@ MEANINGS = {
     "model": "the model's name",
     "name": "the tool's name",
     "organization_id": "the account at the provider, if known",
+    "server": "the base URL of the API of the model; empty for a model in this process",
+    "response_id": "the id that the provider gave the reply, if it has one",
     "outcome": "the outcome of the call",
     "outcomes": "the outcome of each call",
     "params": "parameters of the model, such as `temperature`",

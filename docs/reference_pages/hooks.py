@@ -4,13 +4,13 @@ from typing import Any
 
 from hookline.hooks._catalog import CONCERNS, BuiltinRow, builtin_rows, load_builtin
 
-from .markdown import GENERATED, block, call, cell, listed, table
+from .markdown import GENERATED, block, call, cell, table
 
 HEAD = f"""# Built-in hooks
 
 Built-in hooks use only what every hook can use. Use them by name: `from hookline.hooks import TimingHook` in a program,
 `hooks = [{{ use = "TimingHook" }}]` in `hookline.toml`, `--hooks TimingHook` on the command line. Each has a page with
-an example; the arguments are listed below. `hookline hooks --built-in` shows them in a terminal.
+an example and its arguments. `hookline hooks --built-in` shows them in a terminal.
 {GENERATED}
 """
 
@@ -29,9 +29,6 @@ def page(_: str) -> str:
 def _section(row: BuiltinRow) -> str:
     value: Any = load_builtin(row.name)
     text = f"\n### {row.name}\n\n{block(call(row.name, value), 'py')}"
-    options = listed(value)
-    if options:
-        text += "\n" + "".join(f"- `{name}`: {said}\n" for name, said in options.items())
     if row.points:
         places = [f"`{point}` ({row.phase[point]}, {row.priority[point]:g})" for point in row.points]
         text += f"\nRuns at {', '.join(places)}. "

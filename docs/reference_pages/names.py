@@ -1,8 +1,9 @@
-"""Generate `reference/names.md`: every public name, by module."""
+"""Generate `reference/modules/`: a page for each public module with its names, and a list of all modules."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, Literal, get_args, get_origin
 
@@ -12,7 +13,7 @@ from hookline.payloads import Frozen
 from hookline.points import POINTS, Point
 from hookline.tools import Tool
 
-from .markdown import GENERATED, block, call, listed, more, signature, summary, table
+from .markdown import GENERATED, block, call, cell, listed, more, signature, summary, table
 
 MODULES = {
     "agents": "agents, runs, sessions and contexts",
@@ -34,80 +35,112 @@ MODULES = {
     "backtest": "other rules on recorded runs, and what no rule looks at",
     "explain": "what happened in a recorded run, and how two runs differ",
     "importers": "logs of other systems as records",
-    "adapters": "hooks in the loops of [other frameworks](../guides/other-frameworks.md), a module for each",
+    "adapters": "hooks in the loops of [other frameworks](../../guides/other-frameworks.md), a module for each",
     "adapters.agent_framework": "Microsoft Agent Framework",
-    "adapters.agent_hooks": "interceptors of [AGENT-HOOKS](../guides/agent-hooks.md)",
-    "adapters.claude_code": "[hook scripts of Claude Code](../guides/claude-code-hooks.md)",
+    "adapters.agent_hooks": "interceptors of [AGENT-HOOKS](../../guides/agent-hooks.md)",
+    "adapters.claude_code": "[hook scripts of Claude Code](../../guides/claude-code-hooks.md)",
     "adapters.google_adk": "Google ADK",
     "adapters.langchain": "LangChain",
     "adapters.openai_agents": "OpenAI Agents",
     "adapters.pydantic_ai": "pydantic-ai",
     "adapters.strands": "Strands",
-    "testing": "helpers to [test your own hooks](../guides/testing.md)",
-    "compat": "names from other systems: see [coming from](../coming-from/index.md)",
+    "testing": "helpers to [test your own hooks](../../guides/testing.md)",
+    "compat": "names from other systems: see [coming from](../../coming-from/index.md)",
 }
-"""Every public module below `hookline`, with its description, in the order of the page."""
+"""Every public module below `hookline`, with its description, in the order of the list."""
 
-HEAD = f"""# Names
+HEAD = f"""# Modules and names
 
-Every public name, by module. `hookline` itself has the names that most programs use; each of them is also in its own
-module. Modules that are not listed here are not public. {GENERATED}
+`hookline` itself has the names that most programs use; each of them is also in its own module. Modules that are not
+listed here are not public. {GENERATED}
 
 """
 CONSTANTS = {
     "DIFF_ASSETS": "The style sheets and scripts that a page with `diff_fragment` needs.",
+    "Deliver": "The function that a channel calls with each message; see `Channel`.",
     "EXPLAIN_ASSETS": "The style sheets and scripts that a page with `explain_fragment` needs.",
     "FINISH_REASONS": "The reasons why a model stops; each reply has one of them.",
     "HOOKLINE_API": "The version of the plugin API; a manifest names it as `api`.",
     "POINTS": "Every declared point by name, in the order of the reference.",
+    "SIGNS": "The signs of the hook line by the state of a gate, such as `passed` or `blocked`.",
     "SECRET_FILES": "Globs of files that usually contain secrets; `PathGuard` and `TerminalGuard` use them.",
     "Sink": "A function that is called with each event.",
 }
 TOOLS = "A tool."
 
 
-def page(_: str) -> str:
-    """Return the page."""
-    modules = {name: import_module(f"hookline.{name}") for name in MODULES}
+def pages() -> dict[str, Callable[[str], str]]:
+    """Return the functions that return the pages, by path in `docs`."""
+    made: dict[str, Callable[[str], str]] = {"reference/modules/index.md": lambda _: _index()}
+    for name in MODULES:
+        made[f"reference/modules/{_file(name)}"] = partial(_page, name)
+    return made
+
+
+def _file(module: str) -> str:
+    return f"{module.replace('.', '-')}.md"
+
+
+@cache
+def _homes() -> dict[str, str]:
+    """Return the module that describes each name. Two adapters may have classes of the same name."""
+    modules = {name: import_module(f"hookline.{name}") for name in reversed(MODULES)}
+    return {name: module for module in modules for name in modules[module].__all__ if "." not in module}
+
+
+def _index() -> str:
     root = import_module("hookline")
-    homes = {name: module for module in reversed(MODULES) for name in modules[module].__all__ if "." not in module}
-    rows = [("[`hookline`](#hookline)", "the names that most programs use", str(len(root.__all__)))]
-    rows += [
-        (f"[`hookline.{name}`](#hookline{name.replace('.', '')})", MODULES[name], str(len(modules[name].__all__)))
-        for name in MODULES
+    rows = [
+        (f"[`hookline.{name}`]({_file(name)})", said, str(len(import_module(f"hookline.{name}").__all__)))
+        for name, said in MODULES.items()
     ]
-    text = HEAD + table(("module", "contents", "names"), rows)
-    text += "\n## hookline\n\n" + _links(root, root.__all__) + "\n"
-    for name, module in modules.items():
-        text += f"\n## hookline.{name}\n\n{summary(module)}\n"
-        # Two adapters may have classes of the same name.
-        listed_here = [each for each in sorted(module.__all__, key=str.lower) if homes.get(each, name) == name]
-        elsewhere = [
-            each for each in module.__all__ if _page_of(each, getattr(module, each)) or each not in listed_here
-        ]
-        if elsewhere:
-            text += "\n" + _links(module, elsewhere) + "\n"
-        for each in listed_here:
-            if each not in elsewhere:
-                text += _section(each, getattr(module, each))
+    text = HEAD + table(("module", "contents", "names"), rows) + "\n## hookline\n\n"
+    homes, said = _homes(), []
+    for name in sorted(root.__all__, key=str.lower):
+        value = getattr(root, name)
+        place = _page_of(name, value) or f"{_file(homes[name])}#{name.lower()}"
+        said.append((f"[`{name}`]({place})", _about(name, value)))
+    return text + table(("name", ""), said)
+
+
+def _about(name: str, value: Any) -> str:
+    if isinstance(value, Point):
+        return f"a point, with {_article(value.payload.__name__)}"
+    return cell(CONSTANTS.get(name) or summary(value))
+
+
+def _article(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIO' else 'a'} `{name}`"
+
+
+def _page(name: str, _: str) -> str:
+    """Return the page of a module."""
+    module, homes = import_module(f"hookline.{name}"), _homes()
+    text = f"# hookline.{name}\n\n{summary(module)}\n"
+    listed_here = [each for each in sorted(module.__all__, key=str.lower) if homes.get(each, name) == name]
+    elsewhere = {
+        each: _page_of(each, getattr(module, each)) or f"{_file(homes[each])}#{each.lower()}"
+        for each in sorted(module.__all__, key=str.lower)
+        if _page_of(each, getattr(module, each)) or each not in listed_here
+    }
+    if elsewhere:
+        text += "\nOn other pages: " + ", ".join(f"[`{each}`]({place})" for each, place in elsewhere.items()) + ".\n"
+    for each in listed_here:
+        if each not in elsewhere:
+            text += _section(each, getattr(module, each))
     return text
 
 
-def _links(module: Any, names: list[str]) -> str:
-    places = ((name, _page_of(name, getattr(module, name)) or f"#{name.lower()}") for name in names)
-    return ", ".join(f"[`{name}`]({place})" for name, place in sorted(places, key=lambda pair: pair[0].lower()))
-
-
 def _page_of(name: str, value: Any) -> str:
-    """Return the place on another page that describes a name; empty if this page does."""
+    """Return the place of a name that another page of the reference describes; empty if its module's page does."""
     if isinstance(value, Point):
-        return f"points.md#{value}"
+        return f"../points.md#{value}"
     if BUILTINS.get(name):
-        return f"hooks/{BUILTINS[name]}.md"
+        return f"../hooks/{BUILTINS[name]}.md"
     if _is(value, Event) and value is not Event:
-        return f"events.md#{name.lower()}"
+        return f"../events.md#{name.lower()}"
     points = [point for point in POINTS.values() if value in (point.payload, point.result)]
-    return f"points.md#{points[0]}" if points else ""
+    return f"../points.md#{points[0]}" if points else ""
 
 
 def _is(value: object, kind: type) -> bool:
@@ -115,10 +148,10 @@ def _is(value: object, kind: type) -> bool:
 
 
 def _section(name: str, value: Any) -> str:
-    text = f"\n### {name}\n\n"
+    text = f"\n## {name}\n\n"
     usual = getattr(value, "__name__", name)
     if usual != name and name in import_module("hookline.compat").__all__:
-        return f"{text}Another name of [`{usual}`](#{usual.lower()}).\n"
+        return f"{text}Another name of [`{usual}`]({_file(_homes()[usual])}#{usual.lower()}).\n"
     if name in CONSTANTS:
         return f"{text}{CONSTANTS[name]}\n"
     if isinstance(value, Tool):

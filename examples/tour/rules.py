@@ -17,13 +17,13 @@ from hookline import (
 @guard(BEFORE_TOOL, tools="discard_*")
 def keep_notes(ctx: AgentContext, call: ToolCallRequest) -> HookResult:
     """Block the call: the tool does not run, and the model gets the message."""
-    return HookResult.block("Notes are kept.", reason="nobody may throw notes away")
+    return HookResult.block("Notes are kept.", reason="notes are never thrown away")
 
 
 @guard(BEFORE_TOOL, tools="mail_*")
 def ask_first(ctx: AgentContext, call: ToolCallRequest) -> HookResult:
     """Let a person decide. The decision holds for exactly these arguments."""
-    return HookResult.ask("Mail this note?", reason="mail leaves the house")
+    return HookResult.ask("Mail this note?", reason="a person decides about mail")
 
 
 @hook(AFTER_TOOL, priority=50)
@@ -32,4 +32,4 @@ def hide_codes(ctx: AgentContext, done: ToolCallResult) -> HookResult | None:
     hidden = re.sub(r"\d{4,}", "[hidden]", done.text)
     if hidden == done.text:
         return None
-    return HookResult.replace(done.with_text(hidden), reason="a door code was in the result")
+    return HookResult.replace(done.with_text(hidden), reason="the result had a door code")

@@ -6,4 +6,4 @@ from hookline import BEFORE_TOOL, AgentContext, HookResult, ToolCallRequest, gua
 @guard(BEFORE_TOOL, tools="mail_*")
 def no_mail(ctx: AgentContext, call: ToolCallRequest) -> HookResult:
     """Block the call: nobody is asked any more."""
-    return HookResult.block("Notes are not mailed.", reason="new rule: no mail")
+    return HookResult.block("Notes are not mailed.", reason="no mail at all")

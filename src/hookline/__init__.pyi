@@ -10,6 +10,7 @@ from .errors import HooklineError as HooklineError
 from .errors import RegistrationError as RegistrationError
 from .errors import RunFailedError as RunFailedError
 from .events import Event as Event
+from .hooks import Hook as Hook
 from .hooks import HookRegistry as HookRegistry
 from .hooks import HookResult as HookResult
 from .hooks import guard as guard

@@ -500,7 +500,7 @@ async def the_user_reads_the_reply_as_on_run_end_changes_it(run: Bench) -> None:
 @behaviour()
 async def a_limit_stops_the_run(run: Bench) -> None:
     turns = [call("shell", command=str(i)) for i in range(5)]
-    outcome = await run(turns, max_steps=2)
+    outcome = await run(turns, limits=Limits(steps=2))
     assert run.ran == ["0", "1"]
     assert len(run.model.requests) == 2
     assert (outcome.status, outcome.result.stop.kind) == ("stopped", "steps_limit")

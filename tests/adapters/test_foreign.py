@@ -13,7 +13,7 @@ import pytest
 from hookline import Agent, HookResult, Limits, Message, ModelRequest, guard, hook, hooks, observer, tool
 from hookline.adapters._foreign import Adapter, RunOverError, Support, checked_names
 from hookline.errors import HooklineError, NotInstalledError, RegistrationError, RunFailedError, RunWaitingError
-from hookline.hooks import HookRegistry, PassThrough, Strict
+from hookline.hooks import HookRegistry, PassThrough, SpendingLimit, Strict
 from hookline.models import ModelResponse, Price, ScriptedModel, call, reply
 from hookline.payloads import StopSignal, ToolCall, ToolSpec, Usage
 from hookline.plugins import Plugin
@@ -343,8 +343,8 @@ def test_another_version_of_the_framework_is_refused_with_the_supported_range(su
 @pytest.mark.parametrize(
     ("option", "advice"),
     [
-        ("max_step", r"no option max_step=\. Did you mean 'max_steps'\? Known: .*strict"),
-        ("xyz", r"no option xyz=\. Known: .*max_steps"),
+        ("limit", r"no option limit=\. Did you mean 'limits'\? Known: .*strict"),
+        ("xyz", r"no option xyz=\. Known: .*limits"),
         ("hooks", r"no option hooks=: write the hooks as arguments"),
         ("durable", r"no option durable=: a journal cannot continue the loop of a framework.* durable hookline\.Agent"),
         ("run_id", r"no option run_id=: a journal cannot continue the loop of a framework"),
@@ -529,7 +529,7 @@ async def test_the_framework_may_go_on_after_a_final_reply():
 
 
 async def test_a_limit_counts_also_when_the_framework_goes_on_after_a_final_reply():
-    run = attach(max_steps=1).start("Go.")
+    run = attach(limits=Limits(steps=1)).start("Go.")
     await run.call_model(ASK, says_done)
     with pytest.raises(RunOverError) as over:
         await run.call_model(ASK, says_done)
@@ -868,3 +868,21 @@ async def test_a_framework_in_a_tool_of_a_durable_run_is_guarded_and_its_committ
     assert (await agent.arun("go", durable=store, run_id="r")).reply == "It said: ['Done.']"
     assert asked == ["framework"]
     store.close()
+
+
+async def test_a_spending_limit_stops_the_runs_of_a_user_at_the_price_of_the_frameworks_model(tmp_path):
+    limit = SpendingLimit(0.05, store=tmp_path / "spending.db", max_reply_tokens=20)
+
+    async def costly(request):
+        return ModelResponse("Done.", usage=Usage(10, 20))
+
+    async def ask(model, **options):
+        run = attach(limit, metadata={"user": "ann"}, **options).start("Go.")
+        await run.call_model(ASK.replace({"model": model}), costly)
+        return await run.end()
+
+    await ask("theirs", price=Price(input=1000, output=1000))
+    with pytest.raises(RunOverError) as over:
+        await ask("theirs", price=Price(input=1000, output=1000))
+    assert over.value.result.stop.kind == "cost_limit"
+    assert limit.store.accounts()[0].spent.usd == 0.03

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from hookline import Agent, ScriptedModel, call, reply, tool
+from hookline import Agent, Limits, ScriptedModel, call, reply, tool
 from hookline.backtest.report import Report
 from hookline.payloads import Ids
 from hookline.records import RecordHook
@@ -32,7 +32,9 @@ def record(
 ) -> Any:
     """Run an agent once under these hooks, and record it."""
     model = ScriptedModel([*turns, reply("done")])
-    agent = Agent("bob", llm=model, tools=[shell, add], hooks=[*hooks, RecordHook(folder)], max_steps=50, **options)
+    agent = Agent(
+        "bob", llm=model, tools=[shell, add], hooks=[*hooks, RecordHook(folder)], limits=Limits(steps=50), **options
+    )
     return agent.run(task)
 
 

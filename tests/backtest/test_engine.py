@@ -112,7 +112,7 @@ def test_an_answer_is_exact_up_to_the_first_difference_and_conditional_after_it(
     report = backtest([rule(lambda c: HookResult.block("No.") if "curl" in c else None)], tmp_path)
     assert kinds(report) == {"newly_blocked": (1, 1, 0)}
     example = report.cells[0].examples[0]
-    assert (example.subject, example.now, example.certainty) == ("curl a", "block by no_sudo: No.", "exact")
+    assert (example.subject, example.now, example.certainty) == ("curl a", "blocked by no_sudo: No.", "exact")
     assert report.certainty.total == report.moments
     assert report.certainty.exact == example.n + 1
     assert report.exact_share == pytest.approx((example.n + 1) / report.moments)

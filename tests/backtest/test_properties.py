@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import BEFORE_TOOL, Agent, HookResult, RunFailedError, ScriptedModel, guard
+from hookline import BEFORE_TOOL, Agent, HookResult, Limits, RunFailedError, ScriptedModel, guard
 from hookline.backtest import backtest
 from hookline.records import RecordHook, read_runs
 from hookline.records.format import MAIN_POINTS
@@ -29,7 +29,7 @@ def build(hooks: tuple[HookSpec, ...]) -> list[Any]:
 
 def record(folder: str, hooks: list[Any], script: tuple[Any, ...]) -> None:
     model = ScriptedModel(script, loop=True)
-    agent = Agent("a", llm=model, tools=TOOLS, hooks=[*hooks, RecordHook(folder)], max_steps=3)
+    agent = Agent("a", llm=model, tools=TOOLS, hooks=[*hooks, RecordHook(folder)], limits=Limits(steps=3))
 
     async def run() -> None:
         try:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from hookline import Agent, ScriptedModel, reply
+from hookline import Agent, Limits, ScriptedModel, reply
 from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import ChannelError, Command
 
@@ -88,7 +88,7 @@ async def test_a_message_that_comes_too_late_to_steer_is_answered_afterwards(gat
 
 async def test_steering_a_run_that_a_limit_stops_does_not_lose_the_message(gateways):
     model = Held()
-    agent = Agent("bot", llm=model, max_steps=1)
+    agent = Agent("bot", llm=model, limits=Limits(steps=1))
     gateway, channel = await gateways(answerer=agent, when_busy="steer")
     await channel.say("one")
     await wait_until(lambda: model.asked)

@@ -139,7 +139,7 @@ async def test_a_page_learns_why_its_message_was_not_read(tmp_path):
     async with running(tmp_path, [channel], guard) as (_, url), opened(url) as page:
         shown = []
         for n, text in enumerate(["http://evil.example/", "x" * 51, "The Lottery!", "https://example.com/"]):
-            await page.say(type="message", id=id_of(n), text=text)
+            await page.say("messages", id=id_of(n), text=text)
             shown.append((await page.messages(2))[1])
     assert [text.partition("because ")[2] for text in shown[:3]] == [
         "it contains a link that is not accepted here.",
@@ -152,7 +152,7 @@ async def test_a_page_learns_why_its_message_was_not_read(tmp_path):
 async def test_secrets_do_not_leave_through_the_web_chat(tmp_path):
     channel = WebChannel(store=tmp_path / "chats.db")
     async with running(tmp_path, [channel], ChannelGuard()) as (_, url), opened(url) as page:
-        await page.say(type="message", id=id_of(1), text="What is the key?")
+        await page.say("messages", id=id_of(1), text="What is the key?")
         assert await page.messages(2) == ["What is the key?", "The key is [secret]."]
     assert not [path for path in tmp_path.glob("chats.db*") if KEY.encode() in path.read_bytes()]
 

@@ -4,15 +4,28 @@ from pathlib import Path
 
 import pytest
 
-from hookline import Agent, AgentContext, HookResult, ScriptedModel, Session, call, guard, hook, observer, reply, tool
+from hookline import (
+    Agent,
+    AgentContext,
+    HookResult,
+    Limits,
+    ScriptedModel,
+    Session,
+    call,
+    guard,
+    hook,
+    observer,
+    reply,
+    tool,
+)
 from hookline.channels.factory import build_gateway
 from hookline.channels.gateway import Gateway
 from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import Capabilities, ChannelError, Command, UndeliverableError
 from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
-from hookline.hooks import ObservabilityHook
-from hookline.payloads import InboundMessage
+from hookline.hooks import ObservabilityHook, SpendingLimit
+from hookline.payloads import InboundMessage, Usage
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.messages import OutboundMessage
 from hookline.stores.sessions import SqliteSessionStore
@@ -194,7 +207,7 @@ async def test_a_reply_says_that_a_limit_stopped_its_run(gateways):
         """Look."""
         return "nothing"
 
-    agent = Agent("bot", llm=ScriptedModel([call("look")], loop=True), tools=[look], max_steps=2)
+    agent = Agent("bot", llm=ScriptedModel([call("look")], loop=True), tools=[look], limits=Limits(steps=2))
     gateway, channel = await gateways(answerer=agent)
     await channel.say("hi")
     await gateway.wait_until_idle()
@@ -488,3 +501,17 @@ async def test_a_conversation_with_the_embedded_model(gateways):
     assert all(text.strip() for text in channel.texts())
     session = next(iter(gateway._conversations._cached.values()))
     assert [message.role for message in session.messages] == ["user", "assistant"] * 2
+
+
+async def test_a_sender_who_has_spent_the_allowance_is_told_so(gateways, tmp_path):
+    limit = SpendingLimit(tokens=40, store=tmp_path / "spending.db", max_reply_tokens=25)
+    gateway, channel = await gateways([reply("well", usage=Usage(10, 10)), "again"], hooks=[limit])
+    await channel.say("hi", sender="ann")
+    await channel.say("hi", sender="ann")
+    await channel.say("hi", sender="ben")
+    await gateway.wait_until_idle()
+    first, second, third = channel.texts()
+    assert (first, third) == ("well", "again")
+    assert second.startswith(f"I had to stop before I was finished. Spending limit of user {channel.name}:ann reached")
+    assert "There is room again at" in second
+    assert {each.subject for each in limit.store.accounts()} == {f"{channel.name}:ann", f"{channel.name}:ben"}

@@ -46,11 +46,11 @@ async def test_people_in_the_web_chat_and_behind_a_webhook_get_no_rejected_text(
     await gateway.start()
     try:
         async with opened(host.url) as page:
-            await page.say(type="message", id=id_of(1), text="Tell me.")
+            await page.say("messages", id=id_of(1), text="Tell me.")
             frames = []
             async with asyncio.timeout(60):
                 while "All is well." not in "".join(frames):
-                    frames.append(await page.socket.recv())
+                    frames.append(json.dumps(await page.hear("message", "draft")))
             assert "launch" not in "".join(frames)
             assert [f["text"] for f in map(json.loads, frames) if f["type"] == "message"] == [
                 "Tell me.",

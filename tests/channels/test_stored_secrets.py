@@ -39,7 +39,7 @@ async def test_channels_store_no_secret(tmp_path, durable):
         assert (await client.post("/webhook/webhook", **request)).status_code == 202
         assert "[planted]" in (await replies(client, 1))[0]
     async with opened(host.url) as page:
-        await page.say(type="message", id=id_of(1), text=f"It is {planted('intask')}.")
+        await page.say("messages", id=id_of(1), text=f"It is {planted('intask')}.")
         assert (await page.messages(2))[0] == "It is [planted]."
     await gateway.wait_until_idle()
     await gateway.stop()

@@ -3,14 +3,13 @@
 import asyncio
 import json
 import re
+from collections import deque
 from contextlib import asynccontextmanager
 from http.cookies import SimpleCookie
 from time import time
 
 import httpx
 import pytest
-from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from hookline.channels.protocol import (
     Address,
@@ -55,19 +54,28 @@ async def url(channel, deliver):
 
 
 class Page:
-    """A WebSocket client that behaves like the page."""
+    """A client that behaves like the page."""
 
-    def __init__(self, socket):
-        self.socket, self.rev = socket, 0
+    def __init__(self, client, events):
+        self._client, self._events, self._heard, self.rev = client, events, deque(), 0
 
-    async def say(self, **frame):
-        await self.socket.send(json.dumps(frame))
+    async def say(self, kind, **fields):
+        """Post something, and hear what became of it: ``taken``, ``later`` or ``refused``."""
+        answer = await self._client.post(f"/{kind}", json=fields)
+        what = "taken" if answer.is_success else "later" if answer.status_code >= 500 else "refused"
+        self._heard.append({"type": what, "id": fields["id"], "why": answer.text})
 
     async def hear(self, *types):
-        """Receive the next frame of one of these types."""
+        """Return the next part of one of these types."""
         async with asyncio.timeout(60):
             while True:
-                frame = json.loads(await self.socket.recv())
+                while not self._heard:
+                    parts = await anext(self._events)
+                    for name, value in parts.items():
+                        self._heard.append(
+                            {"type": name.partition(":")[0], **(value if isinstance(value, dict) else {})}
+                        )
+                frame = self._heard.popleft()
                 self.rev = max(self.rev, frame.get("rev", 0))
                 if frame["type"] in types:
                     return frame
@@ -75,26 +83,33 @@ class Page:
     async def messages(self, count):
         return [(await self.hear("message"))["text"] for _ in range(count)]
 
+    async def ended(self):
+        """Wait until the server ends the stream."""
+        async with asyncio.timeout(60):
+            async for _ in self._events:
+                pass
+
 
 def id_of(number):
     return f"message-number-{number:08}"
 
 
+def client_of(url, chat=ME, **headers):
+    headers = {"X-Chat": chat, **headers}
+    return httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=60)
+
+
 @asynccontextmanager
-async def opened(url, chat=ME, after=0, **options):
-    async with connect(f"{url.replace('http', 'ws')}/socket", proxy=None, **options) as socket:
-        page = Page(socket)
-        await page.say(type="hello", chat=chat, after=after)
+async def opened(url, chat=ME, after=0, **headers):
+    async with (
+        client_of(url, chat, **headers) as client,
+        client.stream("GET", "/stream", params={"after": after}) as stream,
+    ):
+        stream.raise_for_status()
+        events = (json.loads(line[6:]) async for line in stream.aiter_lines() if line.startswith("data: "))
+        page = Page(client, events)
         page.ready = await page.hear("ready")
         yield page
-
-
-async def closed(page):
-    with pytest.raises(ConnectionClosed) as caught:
-        async with asyncio.timeout(60):
-            while True:
-                await page.socket.recv()
-    return caught.value.rcvd.code
 
 
 async def test_a_message_is_delivered_and_comes_before_its_reply(channel, tmp_path):
@@ -108,7 +123,7 @@ async def test_a_message_is_delivered_and_comes_before_its_reply(channel, tmp_pa
     deliver = RecordingGateway()
     async with served(channel, deliver=at_once) as url, opened(url) as page:
         assert isinstance(channel, Channel)
-        await page.say(type="message", id=id_of(1), text="hello")
+        await page.say("messages", id=id_of(1), text="hello")
         assert await page.messages(2) == ["hello", "you said hello"]
     (message,) = deliver.messages
     assert (message.text, message.platform, message.message_id) == ("hello", "web", id_of(1))
@@ -119,14 +134,12 @@ async def test_a_message_is_delivered_and_comes_before_its_reply(channel, tmp_pa
 async def test_a_repeated_message_is_accepted_once(url, deliver):
     async with opened(url) as page, opened(url) as other:
         for _ in range(3):
-            await page.say(type="message", id=id_of(1), text="hello")
+            await page.say("messages", id=id_of(1), text="hello")
             assert (await page.hear("taken"))["id"] == id_of(1)
         assert await other.messages(1) == ["hello"]
     assert deliver.texts == ["hello"]
     async with opened(url) as page:
         assert await page.messages(1) == ["hello"]
-        await page.say(type="ping")
-        await page.hear("pong")
 
 
 async def test_a_page_that_was_offline_receives_exactly_the_missed_messages(url, channel):
@@ -151,10 +164,10 @@ async def test_a_page_receives_the_activity_when_it_opens_and_when_it_changes(ur
         assert (told["answering"], told["waiting"]) == (id_of(1), 2)
         channel.activity_changed(HERE, "", 0)
         await channel.send(HERE, OutboundMessage("done", id_of(1)), key="k1")
-        assert (await page.hear("work", "message"))["answering"] == ""
+        assert "answering" not in await page.hear("work")
         assert (await page.hear("message"))["to"] == id_of(1)
-        await other.say(type="ping")
-        assert (await other.hear("work", "pong"))["type"] == "pong"
+        await other.say("messages", id=id_of(1), text="hello")
+        assert (await other.hear("work", "taken"))["type"] == "taken"
 
 
 async def test_replies_survive_a_restart(tmp_path):
@@ -204,9 +217,9 @@ async def test_a_message_that_cannot_be_stored_is_sent_again_and_stored_once(cha
         return await kept(message)
 
     async with served(channel, deliver=deliver) as url, opened(url) as page:
-        await page.say(type="message", id=id_of(1), text="hello")
+        await page.say("messages", id=id_of(1), text="hello")
         await page.hear("later")
-        await page.say(type="message", id=id_of(1), text="hello")
+        await page.say("messages", id=id_of(1), text="hello")
         await page.hear("taken")
         await reply(channel, kept.messages[0], "here", "k")
         async with opened(url) as other:
@@ -218,53 +231,41 @@ async def test_a_message_that_cannot_be_stored_is_sent_again_and_stored_once(cha
 async def test_an_invalid_text_is_refused_with_a_reason(url, deliver):
     async with opened(url) as page:
         for text in ("", "  \n", "x" * 32_001):
-            await page.say(type="message", id=id_of(1), text=text)
+            await page.say("messages", id=id_of(1), text=text)
             assert "32000 characters" in (await page.hear("refused"))["why"]
-        await page.say(type="message", id=id_of(2), text="x" * 32_000)
+        await page.say("messages", id=id_of(2), text="x" * 32_000)
         await page.hear("taken")
     assert len(deliver.messages) == 1
 
 
 NONSENSE = {
-    "no JSON": ("hello", 1008),
-    "another type": ('{"type":"drop"}', 1008),
-    "no fields": ('{"type":"message"}', 1008),
-    "a short id": ('{"type":"message","id":"1","text":"x"}', 1008),
-    "an odd id": (json.dumps({"type": "message", "id": "é" * 32, "text": "x"}), 1008),
-    "deep": ('{"type":"message","x":' + "[" * 100_000, 1008),
-    "half a character": ('{"type":"message","id":"' + "a" * 32 + '","text":"\\ud800"}', 1008),
-    "bytes": (b"\x00\x01", 1008),
-    "1 MB": ("x" * 1_000_001, 1009),
+    "no JSON": b"hello",
+    "no fields": b"{}",
+    "a short id": b'{"id":"1","text":"x"}',
+    "an odd id": json.dumps({"id": "é" * 32, "text": "x"}).encode(),
+    "deep": b'{"x":' + b"[" * 100_000,
+    "half a character": b'{"id":"' + b"a" * 32 + b'","text":"\\ud800"}',
+    "no UTF-8": b'{"id":"' + b"a" * 32 + b'","text":"\xff\xfe"}',
 }
 
 
-async def test_an_invalid_frame_closes_only_its_own_connection(url, deliver):
-    async with opened(url) as good:
-        for name, (data, code) in NONSENSE.items():
-            async with opened(url) as bad:
-                await bad.socket.send(data)
-                assert await closed(bad) == code, name
-        await good.say(type="message", id=id_of(1), text="hello")
-        await good.hear("taken")
-    assert deliver.texts == ["hello"]
+@pytest.mark.parametrize("path", ["/messages", "/decisions"])
+async def test_an_invalid_request_is_refused(url, deliver, path):
+    async with client_of(url) as client:
+        for name, data in NONSENSE.items():
+            assert (await client.post(path, content=data)).status_code == 400, name
+        assert (await client.post(path, content=b"x" * 1_000_001)).status_code == 413
+    async with client_of(url, chat="short") as client:
+        assert (await client.post(path, json={"id": id_of(1), "text": "x"})).status_code == 400
+        assert (await client.get("/stream")).status_code == 400
+    assert deliver.texts == []
 
 
-async def test_a_frame_that_is_not_utf8_closes_only_its_own_connection(url, deliver):
-    async with opened(url) as good, opened(url) as bad:
-        await bad.socket.send(b'{"type":"message","id":"' + b"a" * 32 + b'","text":"\xff\xfe"}', text=True)
-        assert await closed(bad) == 1007
-        await good.say(type="message", id=id_of(1), text="hello")
-        await good.hear("taken")
-    assert deliver.texts == ["hello"]
-
-
-async def test_a_connection_without_a_hello_frame_is_closed(url, monkeypatch):
-    for first in ('{"type":"ping"}', '{"type":"hello","chat":"short"}', "x", None):
-        monkeypatch.setattr(web, "HELLO_SECONDS", 0.05 if first is None else 60)
-        async with connect(f"{url.replace('http', 'ws')}/socket", proxy=None) as socket:
-            if first is not None:
-                await socket.send(first)
-            assert await closed(Page(socket)) == 1008, first
+async def test_a_stream_shows_that_the_server_lives_while_nothing_happens(url):
+    async with client_of(url) as client, client.stream("GET", "/stream") as stream, asyncio.timeout(60):
+        lines = stream.aiter_lines()
+        while await anext(lines) != ":":
+            pass
 
 
 async def test_many_pages_at_once_each_have_their_own_conversation(channel):
@@ -276,7 +277,7 @@ async def test_many_pages_at_once_each_have_their_own_conversation(channel):
     async def one(url, number):
         async with opened(url, chat=f"conversation-number-{number:04}") as page:
             for turn in range(3):
-                await page.say(type="message", id=id_of(turn), text=f"{number}.{turn}")
+                await page.say("messages", id=id_of(turn), text=f"{number}.{turn}")
             return await page.messages(6)
 
     async with served(channel, deliver=deliver) as url:
@@ -291,9 +292,10 @@ async def test_many_pages_at_once_each_have_their_own_conversation(channel):
 async def test_pages_are_asked_to_reconnect_when_the_channel_stops(url, channel):
     async with opened(url) as page:
         await channel.stop()
-        assert await closed(page) == 1012
-    async with connect(f"{url.replace('http', 'ws')}/socket", proxy=None) as socket:
-        assert await closed(Page(socket)) == 1013
+        await page.ended()
+    async with client_of(url) as client:
+        assert (await client.get("/stream")).status_code == 503
+        assert (await client.post("/messages", json={"id": id_of(1), "text": "x"})).status_code == 503
     assert not channel.health().ok
 
 
@@ -309,28 +311,44 @@ async def test_a_broken_store_is_reported(tmp_path):
 
 # Approvals, steps and drafts
 
-CALL = ApprovalPrompt("ABCD", "the-key", digest="d" * 64, expires=9e9)
+CALL = ApprovalPrompt("ABCD", "the-key", "d" * 64, 9e9, "bot", "write", '{"path": "a"}', ("careful asks: May it?",))
 
 
-async def press(page, decision="approve", key="the-key"):
+async def press(page, decision="approve", key="the-key", **fields):
     id = f"press-{decision}-{key}".ljust(24, "x")
-    await page.say(type="decision", id=id, key=key, decision=decision)
+    await page.say("decisions", id=id, key=key, decision=decision, digest="d" * 64, **fields)
     return id
 
 
 @pytest.mark.parametrize(
-    ("decision", "command"),
-    [("approve", "/approve ABCD"), ("session", "/approve ABCD session"), ("deny", "/deny ABCD")],
+    ("decision", "fields", "command"),
+    [
+        ("approve", {}, "/approve ABCD"),
+        ("approve", {"remember": "session"}, "/approve ABCD session"),
+        ("deny", {}, "/deny ABCD"),
+        ("deny", {"message": "not\nnow"}, "/deny ABCD not now"),
+        ("edit", {"arguments": '{"path": "b c"}'}, '/edit ABCD {"path": "b c"}'),
+    ],
 )
-async def test_a_button_decides_about_exactly_the_call_above_it(url, channel, deliver, decision, command):
+async def test_a_button_decides_about_exactly_the_call_above_it(url, channel, deliver, decision, fields, command):
     channel.approvals_changed(HERE, [CALL])
     async with opened(url) as page:
-        assert (await page.hear("asked"))["open"][0]["expires"] == 9e9
+        (prompt,) = (await page.hear("asked"))["open"]
+        assert (prompt["agent"], prompt["tool"], prompt["arguments"]) == ("bot", "write", '{"path": "a"}')
+        assert (prompt["expires"], prompt["questions"]) == (9e9, ["careful asks: May it?"])
         await press(page, key="another")
-        await press(page, decision)
+        await press(page, decision, **fields)
         await wait_until(lambda: deliver.messages)
         assert [(each.text, each.digest) for each in deliver.messages] == [(command, "d" * 64)]
         assert channel._store.since("web", HERE.chat_id) == []  # the press is no message of the conversation
+
+
+async def test_stop_is_a_command_and_no_message_of_the_conversation(url, channel, deliver):
+    async with opened(url) as page:
+        await page.say("stop", id=id_of(1))
+        await page.hear("taken")
+    assert deliver.texts == ["/stop"]
+    assert channel._store.since("web", HERE.chat_id) == []
 
 
 async def test_the_outcome_of_a_call_is_shown_below_it_and_not_twice(url, channel, deliver):
@@ -364,13 +382,14 @@ async def test_a_draft_is_sent_in_pieces_until_the_reply_is_there(url, channel):
         frame = await page.hear("draft")
         assert (frame["to"], frame["speaker"], frame["text"]) == ("m1", "Ada", "One")
         channel.draft_changed(HERE, Draft("m1", "Ada", "One two"))
-        assert (await page.hear("draft_more"))["text"] == " two"
+        frame = await page.hear("draft")
+        assert (frame["text"], frame["more"]) == (" two", True)
         channel.draft_changed(HERE, Draft("m1", "Ada", "Three"))
         assert (await page.hear("draft"))["text"] == "Three"
         async with opened(url) as other:
             assert (await other.hear("draft"))["text"] == "Three"
         await channel.send(HERE, OutboundMessage("Three.", "m1"), key="r")
-        assert (await page.hear("draft"))["to"] == ""
+        assert "to" not in await page.hear("draft")
 
 
 async def test_steps_are_kept_and_changed_in_place(url, channel):
@@ -379,10 +398,10 @@ async def test_steps_are_kept_and_changed_in_place(url, channel):
     await channel.show_steps(HERE, "run", "m1", "Ada", [blocked])
     async with opened(url) as page:
         frame = await page.hear("message")
-    verdict = {"word": "blocked", "tone": "red", "hook": "careful", "reason": "no"}
+    verdict = {"word": "blocked", "tone": "red", "gate": "blocked", "hook": "careful", "reason": "no"}
     (step,) = frame["steps"]
     assert (step["tool"], step["state"], step["tone"], step["verdicts"]) == ("read", "blocked", "red", [verdict])
-    assert (frame["to"], frame["text"]) == ("m1", "")
+    assert (frame["to"], frame.get("text", "")) == ("m1", "")
 
 
 # The page
@@ -422,8 +441,10 @@ async def test_without_a_token_only_the_local_machine_can_use_the_page(url):
     async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as client:
         assert (await client.get("/", headers=passed_on)).status_code == 403
         assert (await client.get("/", headers={"Host": "192.0.2.7"})).status_code == 403
-    with pytest.raises(InvalidStatus, match="403"):
-        await connect(f"{url.replace('http', 'ws')}/socket", proxy=None, additional_headers=passed_on)
+    async with client_of(url, **passed_on) as client:
+        assert (await client.get("/stream")).status_code == 403
+        for path in ("/messages", "/decisions", "/stop"):
+            assert (await client.post(path, json={"id": id_of(1)})).status_code == 403
 
 
 @pytest.fixture
@@ -437,12 +458,12 @@ async def locked(tmp_path):
 
 async def tries(client, cookie):
     headers = {"Cookie": cookie} if cookie else {}
-    async with opened(str(client.base_url).rstrip("/"), additional_headers=headers):
+    async with opened(str(client.base_url).rstrip("/"), **headers):
         return True
 
 
 async def test_the_token_is_required_once(locked):
-    with pytest.raises(InvalidStatus, match="403"):
+    with pytest.raises(httpx.HTTPStatusError, match="401"):
         await tries(locked, "")
     assert (await locked.get("/login")).status_code == 401
     wrong = await locked.post("/login", json={"token": "not the token at all"})
@@ -469,8 +490,8 @@ async def test_a_cookie_cannot_be_forged_or_extended(locked):
     until_, _, mac = value.partition(".")
     wrong = [f"{int(until_) + 1}.{mac}", f"{until_}.{'0' * 64}", f"1.{mac}", until_, "", ".", f"{until_}.é", "9" * 5000]
     for one in wrong:
-        with pytest.raises(InvalidStatus, match="403"):
-            await tries(locked, f"{name}={one}".encode().decode("latin-1"))
+        with pytest.raises(httpx.HTTPStatusError, match="401"):
+            await tries(locked, f"{name}={one}".encode())
 
 
 def test_a_cookie_expires():
@@ -516,8 +537,8 @@ def test_invalid_settings_are_rejected(options):
 async def test_neither_tokens_nor_conversations_are_logged(locked, caplog):
     caplog.set_level("DEBUG")
     cookie = (await locked.post("/login", json={"token": TOKEN})).headers["set-cookie"].partition(";")[0]
-    async with opened(str(locked.base_url).rstrip("/"), additional_headers={"Cookie": cookie}) as page:
-        await page.say(type="message", id=id_of(1), text="a private text")
+    async with opened(str(locked.base_url).rstrip("/"), Cookie=cookie) as page:
+        await page.say("messages", id=id_of(1), text="a private text")
         await page.hear("taken")
     ours = "\n".join(
         record.getMessage() for record in caplog.records if record.name.partition(".")[0] in ("hookline", "uvicorn")
@@ -541,7 +562,7 @@ async def test_a_file_is_uploaded_in_parts_and_belongs_to_its_message(url, chann
     assert (await upload(url, b"678", offset=5)).json() == {"size": 8}
     async with opened(url) as page:
         file = {"id": id_of(7), "name": "../a.txt"}
-        await page.say(type="message", id=id_of(1), text="", files=[file])
+        await page.say("messages", id=id_of(1), text="", files=[file])
         assert await page.messages(1) == ["[a.txt]"]
     (message,) = deliver.messages
     assert (message.text, message.attachments) == ("[a.txt]", ("file",))
@@ -556,7 +577,7 @@ async def test_a_chat_does_not_get_the_file_of_another(url, channel, deliver):
     await upload(url, b"secret", chat="n" * 32)
     async with opened(url) as page:
         for id in (id_of(7), f"{hashed_chat_id('n' * 32)}/{id_of(7)}", "../x"):
-            await page.say(type="message", id=id_of(1), text="look", files=[{"id": id, "name": "a.txt"}])
+            await page.say("messages", id=id_of(1), text="look", files=[{"id": id, "name": "a.txt"}])
             assert "a.txt is not stored any more" in (await page.hear("refused"))["why"]
     assert deliver.messages == []
     with pytest.raises(ChannelError, match="is not stored any more"):

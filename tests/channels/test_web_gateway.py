@@ -50,7 +50,7 @@ async def test_a_conversation_continues_after_a_restart(tmp_path):
             assert (await client.post("/webhook/webhook", **request)).status_code == 202
             assert (await client.post("/webhook/webhook", **request)).status_code == 200
             async with opened(host.url) as page:
-                await page.say(type="message", id=id_of(turn), text=f"hello {turn}")
+                await page.say("messages", id=id_of(turn), text=f"hello {turn}")
                 assert (await page.messages(2 * turn))[-2:] == [f"hello {turn}", f"{2 * turn - 1}: hello {turn}"]
             assert len(await replies(client, turn)) == turn
         await gateway.stop()
@@ -90,7 +90,7 @@ async def test_accepted_messages_are_answered_by_the_next_gateway(tmp_path):
     gateway, host = gateway_of(tmp_path, hang)
     await gateway.start()
     async with opened(host.url) as page:
-        await page.say(type="message", id=id_of(1), text="hello")
+        await page.say("messages", id=id_of(1), text="hello")
         await page.hear("taken")
         await started.wait()
         await page.hear("typing")

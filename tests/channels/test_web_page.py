@@ -168,7 +168,7 @@ LINKS = [
     ("[Log in at BANK.example now](https://evil.example)", "Log in at BANK.example now (evil.example)"),
     ("[bank.example](https://bank.example@evil.example)", "bank.example (evil.example)"),
     ("[bank.example](https://bank.example.evil.example)", "bank.example (bank.example.evil.example)"),
-    ("[ban\u200bk．example](https://evil.example)", "ban\u200bk．example (evil.example)"),
+    ("[ban\u200bk．example](https://evil.example)", "ban\\u200bk．example (evil.example)"),
     ("[bank。example](https://evil.example)", "bank。example (evil.example)"),
     ("[192.0.2.1](https://evil.example)", "192.0.2.1 (evil.example)"),
     ("[bank.example](https://xn--bnk-6cd.example)", "bank.example (xn--bnk-6cd.example)"),
@@ -369,20 +369,20 @@ async def test_the_page_shows_the_activity_while_more_messages_are_sent(page, tm
 
 
 @in_browser
-async def test_new_empties_the_page_and_keeps_later_messages(page, tmp_path):
+async def test_the_command_new_empties_the_page_and_keeps_later_messages(page, tmp_path):
     model = Held()
     model.go.set()
     async with office(tmp_path, model) as host:
         await page.goto(host.url)
         await write(page, "old")
         await page.get_by_text("echo old").wait_for()
-        await page.click("#fresh")
+        await write(page, "/new")
         await page.wait_for_selector("#empty:visible")
         assert await page.locator(".message").count() == 0
         model.go.clear()
         await write(page, "older")
         await says(page, "Helper is working")
-        await page.click("#fresh")
+        await write(page, "/new")
         await page.get_by_text("after the current run").wait_for()
         await write(page, "new")
         await says(page, "Helper is working · 2 messages waiting")
@@ -461,28 +461,32 @@ async def test_a_pending_call_has_buttons_that_decide(page, tmp_path):
     async with ApprovalSetup(tmp_path, ("*",), channel=channel, servers=[host]) as setup:
         await page.goto(host.url)
         await write(page, f"write notes/a.txt notes/b.txt/{'x' * 200}")
-        await page.locator(".choice .yes").nth(1).wait_for()
+        pager = page.locator(".pager", has_text="1 of 2 calls wait for your answer")
+        await pager.wait_for()
         await says(page, "Waiting for your answer")
         await page.reload()
-        await page.locator(".choice .yes").nth(1).wait_for()
-        asked = page.locator(".message:has(.choice)")
-        assert '"path": "notes/' in await asked.first.locator("pre").inner_text()
-        hidden = "all => all.map((pre) => pre.scrollWidth - pre.clientWidth)"
-        assert await asked.locator("pre").evaluate_all(hidden) == [0, 0]
-        first = "notes/a.txt" if "notes/a.txt" in await asked.first.inner_text() else f"notes/b.txt/{'x' * 200}"
-        card = await asked.first.inner_text()
+        await pager.wait_for()
+        asked = page.locator(".ask")
+        assert await asked.count() == 1
+        assert '"path": "notes/' in await asked.locator("pre").inner_text()
+        hidden = "(pre) => pre.scrollWidth - pre.clientWidth"
+        assert await asked.locator("pre").evaluate(hidden) == 0
+        card = await asked.inner_text()
+        first = "notes/a.txt" if "notes/a.txt" in card else f"notes/b.txt/{'x' * 200}"
         assert "bot wants to call write" in card
         assert "Without an answer by" in card
         assert "/" not in card.replace(f"notes/b.txt/{'x' * 200}", "").replace("notes/a.txt", "")  # no commands
-        local = "new Date(document.querySelector('.until time').dateTime).toLocaleTimeString([], {timeStyle: 'short'})"
+        local = "new Date(document.querySelector('.ask time').dateTime).toLocaleTimeString([], {timeStyle: 'short'})"
         assert await page.evaluate(local) in card
-        await asked.first.get_by_role("button", name="Approve", exact=True).click()
+        assert await page.title() == "(2) Helper"
+        await asked.get_by_role("button", name="Approve").click()
         await page.get_by_text("write runs (approved by you).").wait_for()
-        await page.locator(".choice").nth(1).wait_for(state="detached")
+        await pager.wait_for(state="detached")
+        await page.fill(".ask .why", "not this one")
         await page.get_by_role("button", name="Deny").click()
-        await page.get_by_text("write does not run (denied by you).").wait_for()
+        await page.get_by_text("write does not run (denied by you: not this one).").wait_for()
         await page.get_by_text("The tool said").wait_for()
-        await page.locator(".choice").wait_for(state="detached")
+        await asked.wait_for(state="detached")
         assert [text for text in await texts(page, "in") if text.startswith("/")] == []
         assert [path for path, _ in setup.wrote] == [first]
         (chat,) = {row.by for row in setup.store.rows()}

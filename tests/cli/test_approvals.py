@@ -236,7 +236,7 @@ def test_a_run_without_a_terminal_can_wait(start, script, store, rules):
     _, err = running.communicate()
     assert f"waiting: calculate needs approval: hookline approvals show {row.id[5:13]}" in err
     assert "tool calculate ok: 42" in err
-    assert "approval approved by bob" in err
+    assert "calculate approved by bob" in err
 
 
 def test_watch_asks_about_each_new_call(terminal, store, rules):

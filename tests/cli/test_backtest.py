@@ -42,10 +42,10 @@ def run(hookline, work):
 def test_the_table_shows_what_differs_with_examples(run, work):
     out = run("rules.py", "records").stdout
     assert "1 of 1 run would differ: 2 newly blocked." in out
-    assert "The answer is exact for" in out
+    assert "1 of 2 differences is certain; 1 came later in a run that would have differed before." in out
     row = next(line for line in out.splitlines() if line.startswith("no_sudo"))
     assert row.split() == ["no_sudo", "before_tool", "shell", "newly", "blocked", "1", "1"]
-    assert "passed → block by no_sudo (rule 1): No sudo." in out
+    assert "passed → blocked by no_sudo (rule 1): No sudo." in out
     assert " --records records/" in out
     assert "judging" not in out
 

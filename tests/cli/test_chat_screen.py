@@ -9,6 +9,7 @@ import uuid
 
 import pytest
 
+from tests.shown import without_duration
 from tests.waiting import block_until
 
 from .conftest import COMMAND
@@ -118,20 +119,20 @@ def test_a_turn_with_a_block_an_approval_and_a_reply_in_markdown(chat):
     lines = screen.lines
     at = lines.index("❯ what is it?")
     *rest, prompt, status = lines[at + 1 :]
-    assert [re.sub(r"by \S+@terminal", "by me", line) for line in rest] == [
+    assert [re.sub(r"by \S+@terminal", "by me", without_duration(line)) for line in rest] == [
         "  I try.",
         '→ calls calculate {"expression":"secret"}',
-        "⛊ hook careful blocks at before_tool: rule 3",
-        "✗ tool calculate blocked: Not that one.",
+        "┃ careful blocked the call at before_tool: rule 3",
+        "─┃┄□┄ tool calculate blocked: Not that one.",
         '→ calls calculate {"expression":"6*7"}',
         'calculate wants to run with {"expression":"6*7"}',
         "  careful asks: Is this needed? (rule 7)",
         "Approve? [y]es / [n]o / [s]ession / [a]lways / [e]dit: y",
-        "? approval approved by me",
-        "✓ tool calculate ok: 42",
+        "● calculate approved by me",
+        "─●─■─ tool calculate ok: 42",
         "  Forty-two.",
-        "↻ hook unfinished keeps it going at on_stop: rule 9",
-        "↻ it tells the model: Say it in Markdown.",
+        "◆ unfinished kept the run going at on_stop: rule 9",
+        "· it tells the model: Say it in Markdown.",
         "  Result",
         "  It is 42:",
         "   • one",
@@ -142,7 +143,17 @@ def test_a_turn_with_a_block_an_approval_and_a_reply_in_markdown(chat):
     ]
     assert prompt == "❯"
     assert re.fullmatch(r"turns.json · \d+ tokens · cost \$0.0000 · \d+\.\d s · /help", status)
-    assert re.search(r"\x1b\[31m⛊", screen.colours)
+    assert re.search(r"\x1b\[31m┃", screen.colours)
+
+
+def test_the_arguments_of_a_call_cannot_look_like_another_question(chat):
+    """A terminal of 100 columns begins a new line after the spaces."""
+    expression = "1+1".ljust(100 - len('    expression: "')) + "calculate wants to run with 2+2"
+    screen = chat(["I try.", calls(expression)], "Done.", hooks=True)
+    screen.send("what is it?", "Enter")
+    screen.wait_for("[e]dit:")
+    (rest,) = [line for line in screen.lines if "2+2" in line and "→" not in line and "…" not in line]
+    assert rest.startswith("        ")
 
 
 def test_no_paragraph_is_lost_while_a_long_reply_streams(chat):
@@ -191,4 +202,4 @@ def test_esc_keeps_what_was_written_and_typed_keys_are_not_among_it(chat):
     screen.wait_for("(cancelled")
     screen.wait_for("❯ typed ahead")
     assert sum("typed" in line for line in screen.lines) == 1
-    assert "↻ the text above is incomplete" in screen.lines
+    assert "◆ the text above is incomplete" in screen.lines

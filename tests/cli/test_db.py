@@ -116,7 +116,7 @@ def test_the_settings_are_shown_without_the_password(hookline, url):
     shown = json.loads(out)
     assert shown["database"]["value"].startswith("postgresql://postgres@/")
     assert shown["runs"]["value"] == shown["approval_file"]["value"] == shown["database"]["value"]
-    assert shown["sessions"]["value"] == shown["database"]["value"]
+    assert shown["sessions"]["value"] == shown["spending_file"]["value"] == shown["database"]["value"]
 
 
 def test_a_store_with_a_file_of_its_own_stays_there(hookline, folder):

@@ -26,7 +26,7 @@ def test_the_last_run_is_shown_step_by_step(hookline, records):
     assert out.startswith("completed run_")
     assert "why it stopped  The model replied without calling a tool." in out
     assert re.findall(r"^Step \d", out, re.MULTILINE) == [f"Step {n}" for n in range(1, 7)]
-    assert "#30 before_tool  no_deleting → (no_network) → audit  (2 hooks for other tools)" in out
+    assert "#30 before_tool  ┃ no_deleting ┄ · no_network ─ ○ audit  (2 hooks for other tools)" in out
     assert "blocked no_deleting (guard)  rule 3: nothing is deleted" in out
     assert "card [-4111-1111-1111-1111-]{+[card number]+}." in out
     assert "failed shaky (rewrite)  hook 'shaky' failed at after_tool: KeyError: 'eur'" in out
@@ -58,7 +58,7 @@ def test_a_terminal_shows_differences_in_colour(terminal, records):
 def test_options_select_what_is_shown(in_process, records, options, contained, missing):
     code, out, _ = in_process("explain", "last", "--records", "records", *options)
     assert code == 0
-    shown = out.partition("model tools\n")[2]  # below the header
+    shown = out.partition("█ tools\n")[2]  # below the header
     for text in contained:
         assert text in shown
     for text in missing:

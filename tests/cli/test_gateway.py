@@ -259,7 +259,7 @@ def test_the_gateway_shows_calls_and_verdicts_of_its_runs_but_not_what_is_said()
     result = watched(shown.append)
     assert [line.text for line in shown] == [
         'calls copy {"path":"secret"}',
-        "hook no_secrets blocks at before_tool: rule 3",
+        "no_secrets blocked the call at before_tool: rule 3",
         "tool copy blocked: Not that one.",
         'calls copy {"path":"a"}',
         "tool copy ok: copied",
@@ -282,4 +282,6 @@ def test_the_screen_of_the_gateway_shows_verdicts_in_colour(monkeypatch):
     monkeypatch.setattr("hookline.cli.gateway.Console", partial(Console, file=out, force_terminal=True, width=120))
     with view:
         watched(view.show_run_line)
-    assert re.search(r"\d\d:\d\d:\d\d.*bot .*\x1b\[31m.*hook no_secrets blocks at before_tool: rule 3", out.getvalue())
+    assert re.search(
+        r"\d\d:\d\d:\d\d.*bot .*\x1b\[31m.*no_secrets blocked the call at before_tool: rule 3", out.getvalue()
+    )

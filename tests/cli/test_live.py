@@ -12,6 +12,7 @@ from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard,
 from hookline.cli.live_view import REFRESH_SECONDS, LiveView
 from hookline.events import TextDelta, ToolStarted
 from hookline.testing import scripted_agent
+from tests.shown import without_duration
 
 
 @tool
@@ -34,7 +35,8 @@ def screen():
 
 
 def lines_of(out):
-    return [line.rstrip() for line in out.getvalue().replace("\r", "\n").splitlines()]
+    """Return the lines on a screen, without the time that calls and hooks took."""
+    return [without_duration(line.rstrip()) for line in out.getvalue().replace("\r", "\n").splitlines()]
 
 
 def test_finished_events_stay_on_the_screen_with_their_icon(screen):
@@ -47,9 +49,9 @@ def test_finished_events_stay_on_the_screen_with_their_icon(screen):
         "> Copy two files.",
         "─ step 1",
         '→ calls copy {"path":"a"}',
-        "✓ tool copy ok: copied",
-        "⛊ hook no_secrets blocks at before_tool: rule 3",
-        "✗ tool copy blocked: Not that one.",
+        "─○─■─ tool copy ok: copied",
+        "┃ no_secrets blocked the call at before_tool: rule 3",
+        "─┃┄□┄ tool copy blocked: Not that one.",
     ):
         assert any(each.endswith(line) for each in shown), (line, shown)
 
@@ -179,7 +181,7 @@ def test_a_conversation_shows_the_reply_as_markdown_once(conversation):
     ("mode", "shown"),
     [
         ("safe", ["  Good day."]),
-        ("live", ["  Hi you.", "↻ the text above was rejected, and replaced by this:", "  Good day."]),
+        ("live", ["  Hi you.", "◆ the text above was rejected, and replaced by this:", "  Good day."]),
     ],
 )
 def test_a_reply_that_a_hook_changed_is_shown_once_and_live_text_is_withdrawn(conversation, mode, shown):
@@ -188,7 +190,7 @@ def test_a_reply_that_a_hook_changed_is_shown_once_and_live_text_is_withdrawn(co
         return answer.replace(content="Good day.")
 
     found = conversation("Hi you.", mode=mode, hooks=[polite])
-    assert [line for line in found if "hook polite" not in line] == shown
+    assert [line for line in found if "polite changed" not in line] == shown
 
 
 @pytest.mark.parametrize("mode", ["safe", "live"])
@@ -205,10 +207,10 @@ def test_text_before_a_call_and_text_that_a_hook_does_not_accept_are_shown_where
     assert conversation(*turns, mode=mode, tools=[copy], hooks=[unfinished]) == [
         "  I copy it.",
         '→ calls copy {"path":"a"}',
-        "✓ tool copy ok: copied",
+        "─■─ tool copy ok: copied",
         "  Done.",
-        "↻ hook unfinished keeps it going at on_stop",
-        "↻ it tells the model: Say why.",
+        "◆ unfinished kept the run going at on_stop",
+        "· it tells the model: Say why.",
         "  Because.",
     ]
 

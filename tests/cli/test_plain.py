@@ -54,15 +54,15 @@ def test_tools_their_progress_and_their_outcomes_have_a_line_each(lines):
         "step 1",
         '  calls copy {"path":"a"}',
         "  tool copy: halfway (50%)",
-        "  tool copy ok: copied all of it",
+        "  ─■─  tool copy ok: copied all of it",
         "step 2",
     ]
 
 
 def test_a_decision_of_a_hook_is_shown_with_its_reason(lines):
     shown = lines(call("copy", path="secret"), "done", hooks=[no_secrets])
-    assert "  hook no_secrets blocks at before_tool: rule 3" in shown
-    assert "  tool copy blocked: Not that one." in shown
+    assert "  ┃ no_secrets blocked the call at before_tool: rule 3" in shown
+    assert "  ─┃┄□┄  tool copy blocked: Not that one." in shown
 
 
 def test_a_recovered_failure_is_shown_at_once_and_a_final_one_at_the_end(lines):
@@ -71,7 +71,7 @@ def test_a_recovered_failure_is_shown_at_once_and_a_final_one_at_the_end(lines):
 
 
 def test_a_rejected_reply_is_shown(lines):
-    assert "  the reply was rejected; asking again" in lines("maybe", "yes", hooks=[no_maybe])
+    assert "  ◆ the reply was rejected; asking again" in lines("maybe", "yes", hooks=[no_maybe])
 
 
 def test_a_hook_that_fails_open_is_shown(lines):
@@ -80,7 +80,7 @@ def test_a_hook_that_fails_open_is_shown(lines):
         raise ValueError("oops")
 
     (shown,) = [line for line in lines("hi", hooks=[broken]) if "oops" in line]
-    assert re.fullmatch(r"  hook 'broken' failed at before_llm: ValueError: oops \(test_plain\.py:\d+\)", shown)
+    assert re.fullmatch(r"  ✗ hook 'broken' failed at before_llm: ValueError: oops \(test_plain\.py:\d+\)", shown)
 
 
 def test_an_error_is_shown_to_its_end_with_the_advice(lines):
@@ -96,7 +96,7 @@ def test_an_error_is_shown_to_its_end_with_the_advice(lines):
         raise ValueError(f"{'x' * 200} {advice}")
 
     shown = lines(call("torn"), "hi", hooks=[broken], tools=[torn])
-    assert [line.split(" ")[2] for line in shown if advice in line] == ["hook", "tool", "hook"]
+    assert [line.split(" ")[2] for line in shown if advice in line] == ["✗", "─✗─", "✗"]
 
     @hook("before_llm", on_failure="open")
     def endless(ctx, request):
@@ -157,7 +157,7 @@ def test_what_a_hook_tells_the_model_is_shown(lines):
             return HookResult.keep_going("The tests fail. Fix them.")
 
     shown = lines("maybe", "yes", "fixed", hooks=[no_maybes, unfinished])
-    at = shown.index("  hook no_maybes requests a retry at after_llm: rule 4")
+    at = shown.index("  ◆ no_maybes requested a retry at after_llm: rule 4")
     assert shown[at + 1] == "  it tells the model: Decide: yes or no."
-    at = shown.index("  hook unfinished keeps it going at on_stop")
+    at = shown.index("  ◆ unfinished kept the run going at on_stop")
     assert shown[at + 1] == "  it tells the model: The tests fail. Fix them."

@@ -142,7 +142,7 @@ def test_a_run_is_shown_with_its_moments_and_decisions(record, records):
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines[0].endswith("completed")
     assert any(line.startswith("3 ") and 'before_tool add {"a":9}' in line for line in lines)
-    assert "no_nines block: nines evil\\x1b[2J\\x1b]0;X\\x07" in lines
+    assert "no_nines blocked: nines evil\\x1b[2J\\x1b]0;X\\x07" in lines
     assert "\x1b" not in out
 
 

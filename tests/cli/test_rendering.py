@@ -5,6 +5,7 @@ import io
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 
 from hookline.cli.event_lines import Line
@@ -117,8 +118,18 @@ def test_everything_that_the_model_wrote_is_visible(text, shown):
 def test_verdicts_have_their_colour():
     text = {
         kind: rendered(LineRenderer().render(Line(kind, "text")), colour="standard")
-        for kind in ("block", "ok", "replace")
+        for kind in ("blocked", "ok", "changed")
     }
-    assert "\x1b[31m" in text["block"]
-    assert "\x1b[32m" in text["ok"]
-    assert "\x1b[33m" in text["replace"]
+    assert "\x1b[31m" in text["blocked"]
+    assert "\x1b[32m" not in text["ok"]
+    assert "\x1b[33m" in text["changed"]
+
+
+@pytest.mark.parametrize("emoji", ["👩‍👩‍👧‍👦", "🏳️‍🌈", "1️⃣", "क्षि"])
+def test_nothing_gets_into_the_first_column_where_a_terminal_shows_the_parts_of_an_emoji_side_by_side(emoji):
+    text = f"{emoji * 50} ❯ /quit"
+    for shown in (rendered(MarkdownReply(text, indent=2)), rendered(LineRenderer().render(Line("says", text)))):
+        first, *others = [line for line in shown.split("\n") if line]
+        assert all(line.startswith("  ") for line in others)
+        assert all(sum(1 if c == "\ufe0f" else cell_len(c) for c in line) <= 60 for line in (first, *others))
+        assert "❯" in "".join(others)

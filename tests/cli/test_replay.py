@@ -46,8 +46,8 @@ def test_a_new_rule_shows_its_decision_and_exits_with_1(in_process, tape):
     tape.with_name("tuesday.tape").write_bytes(tape.read_bytes())
     code, out, _ = in_process("replay", "monday.tape", "tuesday.tape", "--hooks", "rules.py")
     assert code == 1
-    assert out.count("  replayed  before_tool no_notes: block (rule 7)\n") == 2
-    assert "the tape has no answers after this: the request to the model has other messages" in out
+    assert out.count("  replayed  ┃ no_notes blocked the call at before_tool: rule 7\n") == 2
+    assert "The replay ends here: the next request to the model has other messages than the recorded one" in out
     assert out.rstrip().endswith("2 tapes, 2 different")
 
 

@@ -176,7 +176,7 @@ def test_a_hook_in_shadow_mode_is_shown_and_blocks_nothing(hookline, script, fol
 def test_an_approver_of_the_users_own_comes_first(hookline, script, rules):
     args = ["--hooks", "rules.py:careful", "--hooks", "rules.py:mine", "--deny"]
     done = hookline("run", "task", "-m", script(CALL, "done"), *args)
-    assert "approval approved by mine" in done.stderr
+    assert "calculate approved by mine" in done.stderr
     assert "tool calculate ok: 42" in done.stderr
 
 
@@ -269,7 +269,7 @@ def test_the_agent_cannot_change_the_files_that_control_it(hookline, script, fol
         "done",
     ]
     done = hookline("run", "go", "--write", "--yes", "-m", script(*turns))
-    assert done.stderr.count("hook PathGuard blocks at before_tool: it controls the agent") == 2
+    assert done.stderr.count("PathGuard blocked the call at before_tool: it controls the agent") == 2
     assert (folder / "rules.py").read_text() == rules
 
 

@@ -80,7 +80,7 @@ def test_statistics_are_complete_and_control_characters_are_escaped(stats, recor
         "add",
         "Hooks",
         "no_nines",
-        "block 1",
+        "┃ blocked 1",
         "Blocked by hooks",
         "nines",
         "Errors",
@@ -139,8 +139,8 @@ def test_what_a_hook_would_have_done_in_shadow_mode_has_its_own_column(stats, tm
     recorder.store.close()
     shown = stats()[1].splitlines()
     head, line = (next(line for line in shown if line.strip().startswith(word)) for word in ("hook  ", "shadow("))
-    assert line.index("block 1") == head.index("would have")
-    assert line.index("allowed 2") == head.index("verdicts")
+    assert line.index("┃ blocked 1") == head.index("would have")
+    assert line.index("○ passed 2") == head.index("verdicts")
     (row,) = json.loads(stats("--json")[1])["hooks"]
     assert (row["verbs"], row["shadow"]) == ({"cont": 2}, {"block": 1})
 

@@ -15,6 +15,7 @@ from hookline.cli.views import PlainView
 from hookline.events import RunFinished, SubagentEvent
 from hookline.models.scripted import reply
 from hookline.teams import Team
+from tests.shown import without_duration
 
 
 @tool
@@ -43,7 +44,7 @@ def lines_of(team):
 
 
 def untimed(line):
-    return line.partition(" · ")[0]
+    return without_duration(line.partition(" · ")[0])
 
 
 DEEP = (
@@ -60,19 +61,19 @@ def test_events_of_subagents_are_shown_below_the_call_at_any_depth():
         "    writer: task: a poem",
         '    writer: calls copy {"path":"a"}',
         "    writer: tool copy: halfway (50%)",
-        "    writer: tool copy ok: copied",
+        "    writer: ─■─○─  tool copy ok: copied",
         '    writer: calls delegate {"to":"judge","task":"rate it"}',
         "      judge: task: rate it",
         "      judge: completed",
-        "    writer: tool delegate ok: nine",
+        "    writer: ─■─○─  tool delegate ok: nine",
         "    writer: completed",
-        "  tool delegate ok: roses",
+        "  ─■─○─  tool delegate ok: roses",
         "step 2",
     ]
 
 
 def test_a_team_says_nothing_where_nothing_is_handed_over():
-    assert not [line for line in lines_of(team_of(*DEEP)) if "hook" in line]
+    assert not [line for line in lines_of(team_of(*DEEP)) if "team" in line]
 
 
 def test_the_summary_includes_subagents_and_their_tokens_and_cost():
@@ -126,7 +127,7 @@ def test_a_failed_subagent_and_a_failed_hook_in_it_are_shown_and_counted():
     outcome = run_once(team, "go", AgentContext(), [PlainView(out)])
     assert "1 hook failed" in run_summary(outcome.result, outcome.failed_hooks, outcome.subagents)
     shown = out.getvalue().splitlines()
-    failed = "    writer: hook 'broken' failed at before_tool: ValueError: oops (test_subagents.py:"
+    failed = "    writer: ✗ hook 'broken' failed at before_tool: ValueError: oops (test_subagents.py:"
     assert [line for line in shown if line.startswith(failed)]
     assert "    writer: model failed: the script has only 1 turn, but this is request 2" in shown
     assert any(line.startswith("    writer: failed · ") for line in shown)
@@ -146,8 +147,8 @@ def test_a_handoff_shows_the_agent_that_takes_over():
     assert out.getvalue().splitlines() == [
         "step 1",
         '  calls handoff {"to":"judge","message":"Yours."}',
-        "  hook team stops the run: judge takes over.",
-        "  tool handoff ok: judge takes over this conversation.",
+        "  team stopped the run: judge takes over.",
+        "  ─■─◆─  tool handoff ok: judge takes over this conversation.",
         "judge takes over",
         "step 1",
     ]
@@ -180,10 +181,10 @@ def test_the_live_view_marks_lines_of_subagents_and_counts_the_tokens_and_cost_o
         result = run_once(team_of(*DEEP), "go", AgentContext(), [view]).result
         assert view._usage == result.usage
         assert view._cost == result.cost == 0.5
-    shown = [line.rstrip() for line in out.getvalue().replace("\r", "\n").splitlines()]
-    for line in ("  writer > task: a poem", "  writer ✓ tool copy ok: copied", "    judge > task: rate it"):
+    shown = [untimed(line.rstrip()) for line in out.getvalue().replace("\r", "\n").splitlines()]
+    for line in ("  writer > task: a poem", "  writer ─■─○─ tool copy ok: copied", "    judge > task: rate it"):
         assert any(each.endswith(line) for each in shown), (line, shown)
-    assert not any("writer ─" in line for line in shown)
+    assert not any("writer ─ " in line for line in shown)
 
 
 def test_the_live_view_shows_running_subagents_and_their_activity(screen):

@@ -156,6 +156,7 @@ def test_code_that_the_settings_run_is_not_the_agents_to_change(script, tmp_path
 
 STORES = {
     "runs": "runs.db", "approval_file": "approvals.db", "sessions": "kept", "audit": "log/audit.jsonl",
+    "spending_file": "spent.db",
     "tapes": "tapes", "records": "records", "tickets": "board.db",
 }  # fmt: skip
 
@@ -179,7 +180,16 @@ def test_what_the_settings_name_is_not_the_agents_to_change_even_before_it_is_op
         tools = [shell_tool(tmp_path, sandbox="off"), *file_tools(tmp_path, write=True, hide=())]
         return set(scripted_agent([made, reply("x")], tools=tools, hooks=registry).run("x").steps[0].outcomes)
 
-    stores = ["runs.db", "runs.db-wal", "approvals.db", "kept/ann.json", "log/audit.jsonl", "tapes/x", "records/x"]
+    stores = [
+        "runs.db",
+        "runs.db-wal",
+        "approvals.db",
+        "spent.db",
+        "kept/ann.json",
+        "log/audit.jsonl",
+        "tapes/x",
+        "records/x",
+    ]
     assert outcomes(*stores, "board.db", "rules.py", "near.py", "late.py", "pyproject.toml") == {"blocked"}
     assert outcomes("notes.py", "shop.db", "keep.txt") == {"ok"}
 

@@ -13,7 +13,7 @@ from hookline.config.errors import ConfigError
 from hookline.config.settings import KEYS, DeclaredHook, Settings
 from hookline.config.sources import Flag, load
 from hookline.records.segments import default_records_path
-from hookline.stores.paths import default_approvals_path, default_audit_path, default_runs_path
+from hookline.stores.paths import default_approvals_path, default_audit_path, default_runs_path, default_spending_path
 
 words = st.text("abcdef", min_size=1, max_size=6)
 VALUES = {
@@ -63,6 +63,7 @@ def test_the_later_source_wins_and_is_remembered(given_by):
             runs=str(default_runs_path(folder)),
             audit=str(default_audit_path(folder)),
             approval_file=str(default_approvals_path(folder)),
+            spending_file=str(default_spending_path(folder)),
             records=str(default_records_path(folder)),
         )
     expected = {**in_file, **in_env, **in_flags}

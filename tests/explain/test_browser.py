@@ -84,9 +84,11 @@ def test_a_run_is_drawn_with_its_hooks_in_firing_order(browser, office_page):
             *("Step 4", "Step 5", "Step 6"),
         ]
         chain = page.locator("#m30 .chain")
-        assert chain.locator(".spoke").all_text_contents() == ["no_deleting"]
-        assert chain.locator(".skipped").all_text_contents() == ["no_network"]
-        assert chain.locator(".passed").all_text_contents() == ["audit"]
+        assert chain.locator("> .spoke").all_text_contents() == ["no_deleting"]
+        assert chain.locator("> .skipped").all_text_contents() == ["no_network"]
+        assert chain.locator("> .passed").all_text_contents() == ["audit"]
+        assert chain.locator("> .spoke .g.blocked").count() == 1
+        assert chain.locator("> .passed .g.passed").count() == 1
         assert "rule 3: nothing is deleted" in page.locator("#m30").text_content()
         assert page.locator("#m8 del").all_text_contents() == ["4111-1111-1111-1111"]
         assert page.locator("#m8 ins").all_text_contents() == ["[card number]"]

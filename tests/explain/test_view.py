@@ -7,7 +7,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from hookline import Agent, Attachment, HookResult, ScriptedModel, call, guard, hook, reply, tool
+from hookline import Agent, Attachment, HookResult, Limits, ScriptedModel, call, guard, hook, reply, tool
 from hookline.explain import compare, find_run
 from hookline.explain.view import ModelCall, RunView, ToolCallView, explain
 from hookline.points import AFTER_LLM, BEFORE_LLM, BEFORE_TOOL
@@ -191,7 +191,7 @@ def breaks(ctx, request):
     [
         ([ends], [reply("x")], {}, "ended", "The hook ends ended the run at before_llm: out of hours."),
         ([stops], [call("look")], {}, "stopped", "The hook stops asked the run to stop at after_llm: Too late."),
-        ([], [call("look")] * 5, {"max_steps": 2}, "stopped", "The run reached its limit of steps: 2/2."),
+        ([], [call("look")] * 5, {"limits": Limits(steps=2)}, "stopped", "The run reached its limit of steps: 2/2."),
         ([], [reply("")], {}, "stopped", "The model returned neither text nor tool calls."),
         ([breaks], [call("look")], {}, "failed", "The hook breaks failed at before_tool: hook 'breaks' failed"),
     ],

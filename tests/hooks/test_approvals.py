@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import Agent, HookResult, RegistrationError, Session, call, get_model, guard, hook, reply, tool
+from hookline import Agent, HookResult, Limits, RegistrationError, Session, call, get_model, guard, hook, reply, tool
 from hookline._base.frozen import digest
 from hookline.events import ApprovalDecided, ApprovalPending, Failed
 from hookline.hooks import ApprovalsHook, AuditLogHook, PlanModeHook
@@ -527,7 +527,7 @@ def test_a_call_of_the_embedded_model_waits_and_runs_when_it_is_approved(store):
         decide_with(store, "approve")(rows[0])
 
     hooks = [PlanModeHook(["set_timer"]), ApprovalsHook(store)]
-    agent = Agent("small", llm=get_model("local"), tools=[set_timer], hooks=hooks, max_steps=1)
+    agent = Agent("small", llm=get_model("local"), tools=[set_timer], hooks=hooks, limits=Limits(steps=1))
     thread = threading.Thread(target=approve)
     thread.start()
     result = agent.run("Set a timer for 15 minutes.")

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from hookline import call, reply
+from hookline import Limits, call, reply
 from hookline._toolbox.sandbox import level_state
 from hookline.hooks import HookResult, TerminalGuard
 from hookline.points import APPROVAL_REQUESTED
@@ -86,7 +86,7 @@ def test_no_dangerous_command_reaches_outside_if_everything_is_approved(scene, t
         subprocess.run(["git", "init", "-q"], cwd=place, check=True)
         turns = [*(call("shell", command=command) for command in tried[start : start + 50]), reply("Done.")]
         shell = shell_tool(place, timeout=5)
-        result = scripted_agent(turns, tools=[shell], hooks=hooks, max_steps=60).run("x")
+        result = scripted_agent(turns, tools=[shell], hooks=hooks, limits=Limits(steps=60)).run("x")
         texts += [message.content for message in result.messages if message.role == "tool"]
     assert len(texts) == len(tried)
     assert [command for command, text in zip(tried, texts, strict=True) if CANARY in text] == []

@@ -63,7 +63,7 @@ def steps(count, **fields):
 
 def agent_of(turns, *hooks, ran=None, **options):
     tools = [counting([] if ran is None else ran)]
-    return scripted_agent(turns, tools=tools, hooks=hooks, **{"max_steps": math.inf, **options})
+    return scripted_agent(turns, tools=tools, hooks=hooks, **{"limits": Limits(steps=math.inf), **options})
 
 
 def notes(agent):
@@ -399,7 +399,11 @@ def test_no_script_runs_more_steps_or_calls_than_allowed(script, max_steps, max_
     ]
     limits = (StepsLimitHook(max_steps), ToolCallsLimitHook(max_calls))
     agent = Agent(
-        "t", llm=ScriptedModel(turns, loop=True), tools=[work], hooks=[*limits, judge, editor, again], max_steps=40
+        "t",
+        llm=ScriptedModel(turns, loop=True),
+        tools=[work],
+        hooks=[*limits, judge, editor, again],
+        limits=Limits(steps=40),
     )
     result = agent.run("x")
     assert len(agent.model.requests) <= max_steps

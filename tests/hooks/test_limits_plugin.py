@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hookline import Agent, HookRegistry, RegistrationError, ScriptedModel, call, reply, tool
+from hookline import Agent, HookRegistry, Limits, RegistrationError, ScriptedModel, call, reply, tool
 from hookline.hooks import limits_plugin
 from hookline.payloads import Usage
 
@@ -50,14 +50,14 @@ def test_cost_calls_and_finish_reasons_are_added_if_given():
     [
         (50, {}, 50),
         (3, {}, 3),
-        (50, {"max_steps": 30}, 30),
-        (50, {"max_steps": 20}, 20),
-        (3, {"max_steps": 30}, 3),
-        (50, {"max_steps": math.inf}, 50),
-        (None, {"max_steps": 30}, 30),
-        (None, {"max_steps": 20}, 20),
+        (50, {"limits": Limits(steps=30)}, 30),
+        (50, {"limits": Limits(steps=20)}, 20),
+        (3, {"limits": Limits(steps=30)}, 3),
+        (50, {"limits": Limits(steps=math.inf)}, 50),
+        (None, {"limits": Limits(steps=30)}, 30),
+        (None, {"limits": Limits(steps=20)}, 20),
         (None, {}, None),
-        (None, {"max_steps": math.inf}, None),
+        (None, {"limits": Limits(steps=math.inf)}, None),
     ],
 )
 @pytest.mark.parametrize("allowed", [None, []])
@@ -79,7 +79,7 @@ async def test_without_the_plugin_its_other_limits_do_not_apply():
 
 async def test_one_plugin_serves_several_agents():
     plugin = limits_plugin(4)
-    first, second = agent_of(plugin), agent_of(plugin, max_steps=2)
+    first, second = agent_of(plugin), agent_of(plugin, limits=Limits(steps=2))
     assert [len((await agent.arun("x")).steps) for agent in (first, second)] == [4, 2]
 
 

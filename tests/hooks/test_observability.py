@@ -28,6 +28,7 @@ from hookline import (
     Agent,
     AgentContext,
     HookResult,
+    Limits,
     RegistrationError,
     RunFailedError,
     ScriptedModel,
@@ -633,7 +634,9 @@ def test_the_totals_of_random_runs_are_the_sums_over_their_results(runs, mend):
     folder = tempfile.mkdtemp()
     recorder, results = ObservabilityHook(Path(folder) / "runs.db"), []
     for turns in runs:
-        agent = scripted_agent([*turns, "the end"], tools=[add, broken], hooks=[recorder, no_maybe, again], max_steps=4)
+        agent = scripted_agent(
+            [*turns, "the end"], tools=[add, broken], hooks=[recorder, no_maybe, again], limits=Limits(steps=4)
+        )
         try:
             results.append(agent.run("x"))
         except RunFailedError as failed:

@@ -37,7 +37,10 @@ from hookline import (
     ON_ERROR,
     ON_TOKEN,
     Agent,
+    AgentContext,
+    Attachment,
     HookResult,
+    Limits,
     RegistrationError,
     RunFailedError,
     ScriptedModel,
@@ -48,6 +51,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.agents import Session
 from hookline.errors import NotInstalledError
 from hookline.events import ToolEnded
 from hookline.hooks import FallbackModelHook
@@ -193,10 +197,12 @@ async def test_the_span_of_a_run_has_its_model_calls_and_tools_as_children(telem
         "hookline.stop.kind": "completed",
         "gen_ai.usage.input_tokens": result.usage.input_tokens,
         "gen_ai.usage.output_tokens": result.usage.output_tokens,
+        "gen_ai.response.finish_reasons": ("stop",),
     }
     assert dict(chat.attributes) == {
         "openinference.span.kind": "LLM",
         "gen_ai.operation.name": "chat",
+        "gen_ai.conversation.id": result.ids.session_id,
         "gen_ai.provider.name": "scripted",
         "gen_ai.request.model": "scripted",
         "gen_ai.response.model": "scripted",
@@ -211,6 +217,7 @@ async def test_the_span_of_a_run_has_its_model_calls_and_tools_as_children(telem
         "openinference.span.kind": "TOOL",
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "look",
+        "gen_ai.tool.description": "Which span is the current one?",
         "gen_ai.tool.type": "function",
         "gen_ai.tool.call.id": "call_0_0",
         "hookline.outcome": "ok",
@@ -246,6 +253,86 @@ async def test_cached_tokens_and_the_model_of_the_reply_are_reported(telemetry):
 )
 def test_providers_have_their_conventional_names(ours, known):
     assert provider_name(ours) == known
+
+
+class Served(ScriptedModel):
+    """A model behind an address."""
+
+    base_url = "https://user:secret@models.example.com:8443/v1"
+
+
+async def test_model_calls_and_tools_have_what_the_conventions_name(telemetry):
+    @tool
+    def look(at: str) -> str:
+        """Look at something."""
+        return at
+
+    model = Served([call("look", at="x"), reply("ok", id="resp_1")])
+    await Agent("test", llm=model, tools=[look], hooks=[telemetry.hook]).arun(
+        "hi", ctx=AgentContext(session=Session("s1"))
+    )
+    await Agent(
+        "test", llm=ScriptedModel(["ok"]), hooks=[telemetry.hook, observer(ON_TOKEN)(lambda ctx, token: None)]
+    ).arun("hi")
+    first, second, streamed = telemetry.named(CHAT)
+    assert {first.attributes["gen_ai.conversation.id"], second.attributes["gen_ai.conversation.id"]} == {"s1"}
+    assert (first.attributes["server.address"], first.attributes["server.port"]) == ("models.example.com", 8443)
+    assert "gen_ai.response.id" not in first.attributes
+    assert second.attributes["gen_ai.response.id"] == "resp_1"
+    assert "gen_ai.request.stream" not in first.attributes
+    assert streamed.attributes["gen_ai.request.stream"] is True
+    assert "server.address" not in streamed.attributes
+    (span,) = telemetry.named("execute_tool look")
+    assert span.attributes["gen_ai.tool.description"] == "Look at something."
+    assert {span.instrumentation_scope.schema_url for span in telemetry.spans} == {
+        "https://opentelemetry.io/schemas/1.44.0"
+    }
+
+
+@pytest.mark.parametrize(
+    ("turns", "options", "reason"),
+    [
+        (["ok"], {}, "stop"),
+        ([TimeoutError("no")], {}, "error"),
+        ([call("look", at="x"), call("look", at="y")], {"limits": Limits(steps=1)}, "length"),
+        (["ok"], {"hooks": [guard("on_run_start")(lambda ctx, payload: HookResult.end("No."))]}, "content_filter"),
+    ],
+)
+def test_a_run_says_why_it_ended(turns, options, reason):
+    telemetry = Telemetry(content=True)
+
+    @tool
+    def look(at: str) -> str:
+        """Look at something."""
+        return at
+
+    hooks = [telemetry.hook, *options.pop("hooks", ())]
+    try:
+        Agent("test", llm=ScriptedModel(turns), tools=[look], hooks=hooks, **options).run("hi")
+    except RunFailedError:
+        assert reason == "error"
+    span = telemetry.one(RUN)
+    assert span.attributes["gen_ai.response.finish_reasons"] == (reason,)
+    assert json.loads(span.attributes["gen_ai.output.messages"])[0]["finish_reason"] == reason
+
+
+def test_attachments_are_in_the_input_messages_without_their_content():
+    telemetry = Telemetry(content=True)
+    photo = Attachment.of(b"\x89PNG\r\n\x1a\n123")
+    agent = Agent("test", llm=ScriptedModel(["ok"]), hooks=[telemetry.hook])
+    agent.run("What is this?", attachments=[photo, "https://example.com/a.pdf"])
+    for name in (RUN, CHAT):
+        (message,) = json.loads(telemetry.one(name).attributes["gen_ai.input.messages"])
+        assert message["parts"] == [
+            {"type": "text", "content": "What is this?"},
+            {"type": "file", "mime_type": "image/png", "modality": "image", "file_id": photo.digest},
+            {
+                "type": "uri",
+                "mime_type": "application/pdf",
+                "modality": "document",
+                "uri": "https://example.com/a.pdf",
+            },
+        ]
 
 
 async def test_parameters_of_a_request_with_a_conventional_name_are_reported(telemetry):
@@ -978,7 +1065,7 @@ async def test_huge_results_and_long_conversations_are_truncated():
     telemetry = Telemetry(content=True)
     huge = tool(lambda: "x" * 50_000_000, name="huge")
     turns = [call("huge"), *[reply("y" * 7_000, tool_calls=(call("look"),))] * 18, "done"]
-    await scripted_agent(turns, tools=[huge, look], hooks=[telemetry.hook], max_steps=math.inf).arun("hi")
+    await scripted_agent(turns, tools=[huge, look], hooks=[telemetry.hook], limits=Limits(steps=math.inf)).arun("hi")
     assert max(len(v) for s in telemetry.spans for v in s.attributes.values() if isinstance(v, str)) < 120_000
     assert all(json.loads(chat.attributes["gen_ai.input.messages"]) for chat in telemetry.named(CHAT))
     assert "characters left out" in telemetry.one("execute_tool huge").attributes["gen_ai.tool.call.result"]
@@ -1065,7 +1152,9 @@ def test_spans_and_metrics_with_any_content_reach_a_collector(collector, monkeyp
 @pytest.mark.slow
 def test_a_real_model_gives_the_same_spans(telemetry):
     pytest.importorskip("xllamacpp")
-    Agent("test", llm="local", hooks=[telemetry.hook], params={"max_tokens": 4}, max_steps=1).run("Say hello.")
+    Agent("test", llm="local", hooks=[telemetry.hook], params={"max_tokens": 4}, limits=Limits(steps=1)).run(
+        "Say hello."
+    )
     (chat,) = [span for span in telemetry.spans if span.name.startswith("chat ")]
     assert chat.attributes["gen_ai.provider.name"] == "local"
     assert chat.attributes["gen_ai.request.max_tokens"] == 4
@@ -1116,7 +1205,9 @@ def test_the_tree_of_spans_is_well_formed_for_any_run(turns, said, content, canc
     yes = hook(APPROVAL_REQUESTED)(lambda ctx, request: HookResult.approve())
 
     async def main():
-        agent = scripted_agent(turns, tools=[*LOOKS, ask, fail], hooks=[telemetry.hook, *deciders, yes], max_steps=6)
+        agent = scripted_agent(
+            turns, tools=[*LOOKS, ask, fail], hooks=[telemetry.hook, *deciders, yes], limits=Limits(steps=6)
+        )
         run = agent.start("hi", sinks=[events])
         if cancel_after is not None:
             for _ in range(cancel_after):

@@ -131,7 +131,7 @@ async def test_closing_the_event_loop_does_not_cancel_the_analysis(evolver):
         (turns(2, analysis=None), {}),
         ([*[call("look", path="missing")] * 3, "done"], {}),
         ([*[call("look")] * 3, RuntimeError("broken")], {}),
-        ([*[call("look")] * 9], {"max_steps": 4}),
+        ([*[call("look")] * 9], {"limits": Limits(steps=4)}),
     ],
     ids=["too few", "failed calls", "a failed run", "a stopped run"],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hookline import Agent, ScriptedModel, call, get_model, reply, tool
+from hookline import Agent, Limits, ScriptedModel, call, get_model, reply, tool
 from hookline.hooks import EchoedPayloadHook, default_slm_hooks
 from hookline.testing import scripted_agent
 
@@ -45,7 +45,7 @@ def test_a_good_reply_is_not_changed():
 
 
 def test_the_embedded_model_reports_the_tool_result():
-    agent = Agent("small", llm=get_model("local"), tools=[weather], hooks=default_slm_hooks(), max_steps=4)
+    agent = Agent("small", llm=get_model("local"), tools=[weather], hooks=default_slm_hooks(), limits=Limits(steps=4))
     result = agent.run("What is the weather in Paris?")
     assert result.status in ("completed", "ended")
     assert result.successful_tool_calls >= 1

@@ -12,6 +12,7 @@ from hookline import (
     Agent,
     AgentContext,
     HookResult,
+    Limits,
     Message,
     RegistrationError,
     RunFailedError,
@@ -316,7 +317,7 @@ def test_the_prompts_of_the_embedded_model_stay_within_the_budget():
         llm="local",
         tools=[look_up],
         hooks=[TokenBudgetHook(180), note],
-        max_steps=1,
+        limits=Limits(steps=1),
         params={"max_tokens": 8, "temperature": 0},
     )
     result = agent.run("Look up the word hook.", session=Session("s", talk(8)))

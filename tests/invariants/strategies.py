@@ -28,6 +28,7 @@ from hookline import (
     Agent,
     AgentResult,
     HookResult,
+    Limits,
     Message,
     RunFailedError,
     ScriptedModel,
@@ -295,7 +296,7 @@ async def play(scenario: Scenario, *watch: Point) -> list[Played]:
     for _ in range(scenario.runs):
         played = Played(session)
         hooks = [*recorder(played, *watch, ON_RUN_END), *specs]
-        agent = Agent("a", llm=model, tools=TOOLS, hooks=hooks, max_steps=scenario.max_steps)
+        agent = Agent("a", llm=model, tools=TOOLS, hooks=hooks, limits=Limits(steps=scenario.max_steps))
         async with asyncio.timeout(10):
             await (_listened if scenario.listening else _awaited)(agent, played, scenario.cancel)
         all_played.append(played)

@@ -23,6 +23,7 @@ from hookline import (
     Agent,
     HookRegistry,
     HookResult,
+    Limits,
     RunFailedError,
     ScriptedModel,
     Session,
@@ -243,7 +244,7 @@ def test_the_events_of_calls_are_paired_for_a_consumer_of_only_these(scenario: S
     played, log = Played(Session("s")), Some()
     hooks = [*recorder(played, AFTER_TOOL), *(spec.build(f"{spec.say}_{i}") for i, spec in enumerate(scenario.hooks))]
     model = ScriptedModel(scenario.turns, loop=True)
-    agent = Agent("a", llm=model, tools=TOOLS, hooks=hooks, max_steps=scenario.max_steps, sinks=[log])
+    agent = Agent("a", llm=model, tools=TOOLS, hooks=hooks, limits=Limits(steps=scenario.max_steps), sinks=[log])
     with suppress(RunFailedError):
         agent.run("a task")
     kinds = {ToolStarted: "tool_start", ToolEnded: "tool_end"}

@@ -148,7 +148,7 @@ def shown_text(events):
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(deciders, max_size=3), turns, st.sampled_from(["safe", "live"]))
 def test_text_shown_and_not_discarded_is_the_settled_text(hooks, script, mode):
-    agent = Agent("a", llm=Pieces(script), tools=[look], hooks=[*hooks, try_again], max_steps=6)
+    agent = Agent("a", llm=Pieces(script), tools=[look], hooks=[*hooks, try_again], limits=Limits(steps=6))
     events = events_of(agent, stream=mode)
     assert kept_text(events) == (settled_text(events), "")
 
@@ -157,7 +157,7 @@ def test_text_shown_and_not_discarded_is_the_settled_text(hooks, script, mode):
 @given(st.lists(deciders, min_size=1, max_size=3), turns)
 def test_text_that_a_hook_rejects_is_never_shown(hooks, script):
     judge = Decider("late", [], phase="guard", tokens=False)  # at least one does not judge on_token
-    agent = Agent("a", llm=Pieces(script), tools=[look], hooks=[*hooks, judge, try_again], max_steps=6)
+    agent = Agent("a", llm=Pieces(script), tools=[look], hooks=[*hooks, judge, try_again], limits=Limits(steps=6))
     events = events_of(agent)
     assert shown_text(events) == settled_text(events)
 

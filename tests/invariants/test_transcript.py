@@ -17,6 +17,7 @@ from hookline import (
     ON_RUN_START,
     Agent,
     HookResult,
+    Limits,
     Message,
     RunFailedError,
     ScriptedModel,
@@ -95,7 +96,7 @@ def test_the_status_of_a_run_matches_its_events(scenario: Scenario) -> None:
 def test_requests_are_as_valid_as_the_transcript(script: list[Any], specs: list[HookSpec]) -> None:
     model = ScriptedModel(script, loop=True)
     hooks = [spec.build(f"{spec.say}_{i}") for i, spec in enumerate(specs)]
-    agent = Agent("a", llm=model, tools=TOOLS, hooks=hooks, max_steps=4)
+    agent = Agent("a", llm=model, tools=TOOLS, hooks=hooks, limits=Limits(steps=4))
     try:
         asyncio.run(agent.arun("a task"))
     except RunFailedError:

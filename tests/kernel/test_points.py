@@ -56,7 +56,7 @@ FIELDS = {
     "before_llm": "messages tools model hop attempt purpose response_format tool_choice params",
     "on_token": "delta text hop final",
     "after_llm": "content tool_calls hop attempt purpose usage cost finish_reason model provider organization_id "
-    "duration request source",
+    "response_id duration request source",
     "before_tool": "id name arguments hop attempt ids",
     "on_progress": "phase call_id tool message fraction",
     "after_tool": "id name arguments result error outcome duration",

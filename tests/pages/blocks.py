@@ -9,9 +9,9 @@ KINDS = ("python", "py", "console", "sh", "toml", "json", "sql", "text", "markdo
 """What may stand behind a fence; `{toctree}` and the like are the site's. A kind that is new needs a test, here."""
 GENERATED = (
     "docs/reference/cli.md",
-    "docs/reference/names.md",
     "docs/reference/hooks/index.md",
     "docs/guides/cookbook.md",
+    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs/reference/modules").glob("*.md"))),
 )
 """Pages made from the code, whole: `docs/generate.py --check` compares them."""
 

@@ -56,17 +56,6 @@ ANOTHER_WAITS = f"""{{ hookline run "Read it." --wait >>runs.out 2>&1 & }}; {CAL
 
 GRANT = "GRANT=$(hookline approvals grants --json | jq -r .[0].id)"
 REVOKE = "hookline approvals revoke $GRANT"
-PAIRING = """
-from hookline.stores.mailbox import gateway_database
-from hookline.channels.factory import database_path
-from hookline.config.settings import Settings
-from hookline.stores.pairing import create_code
-from pathlib import Path
-
-database = gateway_database(database_path(Settings(), Path.cwd()))
-with database.transaction(write=True) as db:
-    print(create_code(db, "telegram", "123456789"))
-"""
 NO_NOTES = """
 from hookline import BEFORE_TOOL, HookResult, guard
 
@@ -236,20 +225,9 @@ SCENES = {
     "docs/guides/command-line.md": Scene(
         files={
             "rules.py": "from hookline import BEFORE_TOOL, guard\n@guard(BEFORE_TOOL)\ndef quiet(ctx, request): ...\n",
-            "bot.toml": 'channels = ["web"]\n[gateway]\nport = 8765\n',
             "notes.txt": "teh end\n",
-            "pairing.py": PAIRING,
-            "learned.json": LEARNED_TURNS,
         },
-        turns=LEARNING,
-        before={
-            "git diff": "git init -q; git add .; git commit -qm one; echo two >> notes.txt",
-            "hookline gateway pair": "CODE=$(python pairing.py)",
-            "hookline skills analyse": "export HOOKLINE_MODEL=scripted:$PWD/learned.json",
-            "hookline tickets create": """echo 'tickets = "tickets.db"' > hookline.toml""",
-        },
-        names={"K7QM-2XHD": "$CODE"},
-        typed={"hookline chat": "/quit\n", "hookline plugins enable": "y\n"},
+        before={"git diff": "git init -q; git add .; git commit -qm one; echo two >> notes.txt"},
     ),
     "docs/guides/first-hook.md": Scene(
         turns={

@@ -13,10 +13,12 @@ from .masks import missing
 
 ELSEWHERE = (*GENERATED, "docs/reference/verbs.md", "docs/guides/openai.md")
 """Pages whose `py` is a signature, which test_kinds.py looks at, or runs among commands, in test_console.py."""
-BY_FRAMEWORK = "docs/guides/other-frameworks.md"
-"""Each section of this page needs another framework: tests/adapters/test_guide.py runs them."""
+BY_FRAMEWORK = "docs/guides/other-frameworks/"
+"""Each page of this folder needs another framework: tests/adapters/test_guide.py runs them."""
 WITH_CODE = [
-    page for page, blocks in PAGES.items() if any(block.kind == "python" for block in blocks) and page != BY_FRAMEWORK
+    page
+    for page, blocks in PAGES.items()
+    if any(block.kind == "python" for block in blocks) and not page.startswith(BY_FRAMEWORK)
 ]
 
 

@@ -24,6 +24,7 @@ from hookline import (
     ON_TOKEN,
     Agent,
     HookResult,
+    Limits,
     RegistrationError,
     ScriptedModel,
     call,
@@ -609,7 +610,7 @@ def outcome(turns, *extra):
         tools=[add, echo],
         hooks=[*Rules()(), *extra],
         sinks=[events.append],
-        max_steps=8,
+        limits=Limits(steps=8),
     )
     result = one.start("Go").wait()
     plain = [(type(event).__name__, getattr(event, "text", None), str(getattr(event, "verb", ""))) for event in events]

@@ -232,10 +232,12 @@ def test_an_exception_that_cannot_be_printed_breaks_nothing():
         ({"plugins": None}, "plugins must be a list"),
         ({"output_type": 5}, "output_type: 5 cannot be read from JSON"),
         ({"limits": 5}, "limits= takes Limits"),
-        ({"max_steps": "5"}, "steps"),
+        ({"max_steps": 5}, "max_steps"),
         ({"record": 5}, "record= takes True"),
         ({"stream": "fast"}, "stream must be one of safe, live"),
         ({"max_attachment": "1 MB"}, "max_attachment must be a number of bytes"),
+        ({"suggestions": "What can you do?"}, "suggestions must be a list of texts"),
+        ({"suggestions": ["What can you do?", " "]}, "suggestions must be a list of texts"),
     ],
 )
 def test_an_option_of_the_wrong_type_is_an_error_where_the_agent_is_made(options, message):

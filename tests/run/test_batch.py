@@ -1098,7 +1098,7 @@ def test_a_tool_that_exits_the_program_does_so_while_others_run():
 
 
 def test_a_limit_reached_by_tool_calls_is_reported_even_in_the_last_step():
-    agent = scripted_agent([TWO, reply("x")], tools=[add], max_steps=1)
+    agent = scripted_agent([TWO, reply("x")], tools=[add], limits=Limits(steps=1))
     result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tool_calls=1))))
     assert (result.stop.kind, result.steps[0].outcomes) == ("tool_calls_limit", ("ok", "cancelled"))
 

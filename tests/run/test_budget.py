@@ -306,7 +306,7 @@ def test_a_budget_and_an_agent_say_how_limits_are_written():
     with pytest.raises(RegistrationError, match=r"limits= takes Limits\(steps=10, tokens=20000\), not \{'steps': 3\}"):
         scripted_agent([], limits={"steps": 3})
     with pytest.raises(RegistrationError, match=r"Limits\(steps='3'\)"):
-        scripted_agent([], max_steps="3")
+        scripted_agent([], limits=Limits(steps="3"))
 
 
 def test_counts_are_whole_and_amounts_are_not_however_they_are_written():
@@ -341,22 +341,22 @@ def endless(**options):
 
 def test_a_run_without_a_step_limit_stops_after_20_steps():
     assert (
-        steps_of(endless()) == steps_of(endless(limits=Limits(tokens=10**6))) == steps_of(endless(max_steps=None)) == 20
+        steps_of(endless())
+        == steps_of(endless(limits=Limits(tokens=10**6)))
+        == steps_of(endless(limits=Limits(steps=None)))
+        == 20
     )
 
 
 @pytest.mark.parametrize(
     ("options", "steps"),
     [
-        ({"max_steps": 30}, 30),
         ({"limits": Limits(steps=30)}, 30),
-        ({"limits": Limits(steps=30), "max_steps": 25}, 25),
-        ({"limits": Limits(steps=25), "max_steps": 30}, 25),
-        ({"max_steps": math.inf}, 61),
+        ({"limits": Limits(steps=math.inf)}, 61),
         ({"hooks": [StepsLimitHook(50)]}, 50),
         ({"hooks": [StepsLimitHook(50), StepsLimitHook(40)]}, 40),
-        ({"hooks": [StepsLimitHook(50)], "max_steps": 30}, 30),
-        ({"hooks": [StepsLimitHook(50)], "max_steps": math.inf}, 50),
+        ({"hooks": [StepsLimitHook(50)], "limits": Limits(steps=30)}, 30),
+        ({"hooks": [StepsLimitHook(50)], "limits": Limits(steps=math.inf)}, 50),
         ({"hooks": [StepsLimitHook(50, lambda state: state.step_count)]}, 20),
     ],
 )
@@ -367,7 +367,7 @@ def test_the_lowest_explicit_step_limit_replaces_the_default(options, steps):
 def test_a_conversation_and_the_outer_run_can_only_lower_the_steps():
     assert steps_of(endless(), ctx=AgentContext(budget=Budget(Limits(steps=50)))) == 20
     assert steps_of(endless(), ctx=AgentContext(budget=Budget(Limits(steps=5)))) == 5
-    inner, found = endless(max_steps=30), []
+    inner, found = endless(limits=Limits(steps=30)), []
 
     @tool
     async def ask(ctx) -> str:
@@ -377,7 +377,7 @@ def test_a_conversation_and_the_outer_run_can_only_lower_the_steps():
 
     for limit in (None, 25, math.inf):
         inner.model = endless().model
-        scripted_agent([call("ask"), reply("done")], tools=[ask], max_steps=limit).run("x")
+        scripted_agent([call("ask"), reply("done")], tools=[ask], limits=Limits(steps=limit)).run("x")
     assert found == [20, 25, 30]
 
 
@@ -457,3 +457,16 @@ def test_a_view_shows_what_is_used_and_left_and_can_change_nothing():
             setattr(view, name, 0)
     ledger.charge(Usage(5, 0), None)
     assert (view.exceeded().kind, view.left.tokens) == ("token_limit", 0)
+
+
+def test_a_run_and_a_conversation_have_limits_of_their_own_and_the_lowest_applies():
+    agent = endless(limits=Limits(steps=6))
+    assert len(agent.run("x", limits=Limits(steps=3)).steps) == 3
+    assert len(agent.run("x", limits=Limits(steps=9)).steps) == 6
+    ctx = AgentContext(limits=Limits(tokens=1))
+    runs = [agent.run("x", ctx=ctx, limits=Limits(steps=5)) for _ in range(2)]
+    assert [(run.stop.kind, len(run.steps)) for run in runs] == [("token_limit", 1), ("token_limit", 0)]
+    with pytest.raises(TypeError, match=r"limits= takes Limits\(steps=10, tokens=20000\), not 5"):
+        agent.run("x", limits=5)
+    with pytest.raises(TypeError, match="give limits= or budget="):
+        AgentContext(limits=Limits(cost=1), budget=Budget(Limits(cost=2)))

@@ -20,10 +20,10 @@ import pytest
 from hookline import Agent, HookResult, Limits, Session, guard, hook, hooks, observer, tool
 from hookline._run import waiters
 from hookline.errors import HooklineError, ModelError, RecoveryError
-from hookline.hooks import MemoryInjectionHook, PersistSessionHook, RateLimitHook, ResponseCacheHook
+from hookline.hooks import MemoryInjectionHook, PersistSessionHook, RateLimitHook, ResponseCacheHook, SpendingLimit
 from hookline.models import ModelResponse
 from hookline.payloads import AgentResult, ToolCall
-from hookline.stores import MemoryStore, RunStore, SqliteSessionStore
+from hookline.stores import MemoryStore, RunStore, SpendingStore, SqliteSessionStore
 from hookline.teams import Team
 from tests.durable_scene import World
 from tests.run.test_durable import (
@@ -517,3 +517,23 @@ def test_a_guard_that_need_not_wait_to_judge_an_edited_call_again_does_not_stop_
         assert set(map(tuple, world.lines("ran"))) == {("5",)}
 
     recover_everywhere(crashes, lambda world: noter(world, [waits, asks, edits]), check, 1)
+
+
+@EACH_ENTRY
+def test_a_run_that_continues_is_charged_once_for_each_call(crashes: Crashes, step: int) -> None:
+    replies = [_with_usage(each) for each in TWO_CALLS]
+    with closing(SpendingStore(crashes.world.folder.parent / "spending.db")) as store:
+
+        def make(world: World) -> Agent:
+            limit = SpendingLimit(10.0, store=store, reserve_usd=0.7, max_reply_tokens=20)
+            return noter(world, [limit], replies)
+
+        def check(result: AgentResult[Any], world: World) -> None:
+            completed(result, world)
+            (account,) = store.accounts()
+            spent.append((account.spent, account.reserved.tokens, account.calls))
+
+        spent: list[Any] = []
+        recover_everywhere(crashes, make, check, step)
+        assert spent[0][1:] == (0, 3)
+        assert set(spent) == {spent[0]}

@@ -242,7 +242,7 @@ def test_a_run_that_is_complete_while_its_calls_are_judged_runs_none_of_them():
 
 
 def test_the_step_limit_interrupts_no_step_while_other_limits_do():
-    agent = scripted_agent([ADD, reply("x")], tools=[add], max_steps=1)
+    agent = scripted_agent([ADD, reply("x")], tools=[add], limits=Limits(steps=1))
     result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=10_000))))
     assert (result.status, result.stop.kind) == ("stopped", "steps_limit")
     assert result.steps[0].outcomes == ("ok",)

@@ -308,7 +308,7 @@ def test_keep_going_cannot_clear_a_limit():
     def forever(ctx, payload):
         return HookResult.keep_going()
 
-    result = scripted_agent([ADD] * 5, tools=[add], hooks=[forever], max_steps=2).run("x")
+    result = scripted_agent([ADD] * 5, tools=[add], hooks=[forever], limits=Limits(steps=2)).run("x")
     assert (result.status, result.stop.kind, len(result.steps)) == ("stopped", "steps_limit", 2)
 
 
@@ -341,7 +341,7 @@ def test_an_agent_without_limits_stops_after_twenty_steps():
 
 
 def test_completing_at_the_very_last_allowed_step_is_completing():
-    assert scripted_agent([ADD, reply("x")], tools=[add], max_steps=2).run("x").status == "completed"
+    assert scripted_agent([ADD, reply("x")], tools=[add], limits=Limits(steps=2)).run("x").status == "completed"
 
 
 @pytest.mark.parametrize(
@@ -1016,7 +1016,9 @@ def test_an_end_during_the_model_call_of_a_hook_names_the_hook_that_ended():
 
 
 def test_the_reply_of_a_run_that_only_called_tools_is_the_last_text_of_the_model():
-    result = scripted_agent([["first", ADD], ["second", ADD], reply("x")], tools=[add], max_steps=2).run("go")
+    result = scripted_agent([["first", ADD], ["second", ADD], reply("x")], tools=[add], limits=Limits(steps=2)).run(
+        "go"
+    )
     assert (result.status, result.reply) == ("stopped", "second")
     with pytest.raises(RunFailedError) as failed:
         scripted_agent([ValueError("no")]).run("go")

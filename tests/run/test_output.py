@@ -526,7 +526,7 @@ def ended_run():
 
 
 def stopped_run():
-    return scripted_agent([call("look")] * 2, output_type=int, tools=[look], max_steps=1).run("x")
+    return scripted_agent([call("look")] * 2, output_type=int, tools=[look], limits=Limits(steps=1)).run("x")
 
 
 def failed_run():
@@ -584,7 +584,7 @@ def test_the_output_of_an_agent_without_a_type_is_the_reply_whatever_the_status(
     fails = hook(AFTER_LLM)(lambda ctx, reply: 1 / 0)
     with pytest.raises(RunFailedError) as failed:
         scripted_agent(["a"], hooks=[fails]).run("x")
-    stopped = scripted_agent([call("look")] * 2, tools=[look], max_steps=1).run("x")
+    stopped = scripted_agent([call("look")] * 2, tools=[look], limits=Limits(steps=1)).run("x")
     for result in (failed.value.result, stopped, scripted_agent([], hooks=[ends]).run("x")):
         assert result.status != "completed"
         assert result.output == result.output_or_none == result.reply
@@ -599,7 +599,7 @@ def test_hooks_may_change_the_result_of_a_run_without_output(tmp_path):
     def by_mapping(ctx, result):
         return {**dict(result), "hook_ended": "by_mapping"}
 
-    options = {"tools": [look], "max_steps": 1, "hooks": [apologise, by_mapping], "record": tmp_path}
+    options = {"tools": [look], "limits": Limits(steps=1), "hooks": [apologise, by_mapping], "record": tmp_path}
     agent = scripted_agent([call("look")] * 2, output_type=int, **options)
     result = agent.run("x", hooks=[TapeHook(tmp_path / "run.tape")])
     assert (result.reply, result.hook_ended, result.output_or_none) == ("Sorry: stopped.", "by_mapping", None)
@@ -724,7 +724,7 @@ def test_a_budget_that_runs_out_while_retrying_stops_the_run():
 
 
 def test_a_run_stopped_before_its_final_reply_has_no_output():
-    agent = scripted_agent([call("look"), call("look")], output_type=int, tools=[look], max_steps=2)
+    agent = scripted_agent([call("look"), call("look")], output_type=int, tools=[look], limits=Limits(steps=2))
     result = agent.run("x")
     assert (result.status, result.output_or_none) == ("stopped", None)
 

@@ -188,7 +188,7 @@ def test_an_agent_has_the_given_options():
         llm=ScriptedModel([reply("x")]),
         tools=[add],
         allowed_plugins=["p"],
-        max_steps=7,
+        limits=Limits(steps=7),
         max_parallel_tools=2,
         params={"t": [1]},
         response_format={"type": "object"},
@@ -222,7 +222,7 @@ def test_the_smaller_step_limit_of_agent_and_context_holds(own, given, limit):
     def watch(ctx, step):
         seen.append(ctx.budget.limits.steps)
 
-    agent = scripted_agent([reply("x")] * 2, max_steps=own, hooks=[watch])
+    agent = scripted_agent([reply("x")] * 2, limits=Limits(steps=own), hooks=[watch])
     agent.run("x", ctx=AgentContext(budget=Budget(Limits(steps=given))))
     agent.run("x")
     assert seen == [limit, {None: 20, math.inf: None}.get(own, own)]

@@ -816,7 +816,7 @@ async def test_use_context_config_is_a_plugin_around_that_hook():
 
 
 async def test_the_step_limit_stops_with_its_reason_and_message():
-    agent = make([call("look_up", key="k")] * 20, max_steps=10)
+    agent = make([call("look_up", key="k")] * 20, limits=Limits(steps=10))
     result = await agent.arun("x")
     assert (result.status, result.stop.kind, result.stop.message) == (
         "stopped",
@@ -833,7 +833,7 @@ async def test_a_bare_agent_stops_after_20_steps():
 
 
 async def test_the_step_limit_can_be_disabled():
-    agent = make([call("look_up", key="k")] * 25 + [reply("x")], max_steps=math.inf)
+    agent = make([call("look_up", key="k")] * 25 + [reply("x")], limits=Limits(steps=math.inf))
     result = await agent.arun("x")
     assert (result.status, len(result.steps)) == ("completed", 26)
 

@@ -21,6 +21,7 @@ from hookline import (
     AgentResult,
     HookRegistry,
     HookResult,
+    Limits,
     Message,
     RegistrationError,
     RunFailedError,
@@ -1448,7 +1449,9 @@ def test_a_session_holds_no_system_prompt():
 
 def test_a_run_at_its_last_step_replies_with_the_last_words_of_the_model():
     for text, words in (("", ""), ("Let me see.", "Let me see.")):
-        agent = LLMAgent("t", "", "", llm=ScriptedLLM([[text, call("add", a=1, b=2)]]), tools=[add], max_steps=1)
+        agent = LLMAgent(
+            "t", "", "", llm=ScriptedLLM([[text, call("add", a=1, b=2)]]), tools=[add], limits=Limits(steps=1)
+        )
         result = agent.run("go")
         assert (result.reply, result.status, result.stop.kind) == (words, "stopped", "steps_limit")
 

@@ -20,6 +20,7 @@ from hookline import (
     ON_RUN_START,
     Agent,
     HookResult,
+    Limits,
     ScriptedModel,
     call,
     guard,
@@ -321,7 +322,7 @@ async def test_a_rejection_withdraws_nothing_of_an_earlier_step(tmp_path):
 
 async def test_a_run_stopped_by_a_limit_has_the_finish_reason_length(tmp_path):
     turns = [["Looking.", call("look", place="x")]] * 4
-    async with chatting(tmp_path, make(turns, tools=[look], max_steps=2)) as place:
+    async with chatting(tmp_path, make(turns, tools=[look], limits=Limits(steps=2))) as place:
         assert await whole(place) == ("Looking.\n\nLooking.", "length")
         assert await streamed(place) == ("Looking.\n\nLooking.", "length")
 

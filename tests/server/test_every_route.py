@@ -110,8 +110,10 @@ PAGES = {
     "POST /console/audit/verify",
     "POST /console/audit/verify/{id}/cancel",
     "GET /console/chat",
-    "POST /console/chat",
-    "GET /console/chat/live",
+    "GET /console/chat/stream",
+    "POST /console/chat/messages",
+    "POST /console/chat/decisions",
+    "POST /console/chat/stop",
 }
 """All endpoints of the console."""
 

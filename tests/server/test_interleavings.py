@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
+from hookline import BEFORE_TOOL, Agent, HookResult, Limits, ScriptedModel, call, guard, reply, tool
 from hookline.server.errors import ConflictError, UnavailableError
 from hookline.stores.approvals import DecisionRefusedError
 from tests.properties import examples
@@ -50,7 +50,9 @@ class Callers:
             last = request.messages[-1]
             return reply("done talking") if last.role == "tool" or last.content == "talk" else call("blocker")
 
-        agent = Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[blocker], hooks=[careful], max_steps=4)
+        agent = Agent(
+            "helper", llm=ScriptedModel([turn], loop=True), tools=[blocker], hooks=[careful], limits=Limits(steps=4)
+        )
         self.service = service_at(folder, agent, max_runs=3)
         self.started, self.tasks, self.seen, self.followed = [], [], {}, []
 

@@ -56,9 +56,9 @@ def settings_in(folder, **server):
     )
 
 
-def mounted(folder, agents=None, authenticate=by_header, origins=(), server=None, **settings):
+def mounted(folder, agents=None, authenticate=by_header, server=None, **settings):
     given = settings_in(folder, **(server or {}))
-    return asgi(agents or make(), authenticate=authenticate, settings=given, origins=origins, home=folder, **settings)
+    return asgi(agents or make(), authenticate=authenticate, settings=given, home=folder, **settings)
 
 
 async def home(request):
@@ -442,16 +442,39 @@ async def test_without_a_function_every_caller_needs_a_key_even_from_this_machin
 
 async def test_pages_of_other_sites_cannot_send_requests_with_the_users_cookie(tmp_path):
     spa = "https://app.example.com"
-    agents = mounted(tmp_path, origins=[spa])
-    host = host_of(agents)
-    host.add_middleware(CORSMiddleware, allow_origins=[spa], allow_headers=["*"], allow_credentials=True)
-    async with client_of(host) as client:
+    async with client_of(host_of(mounted(tmp_path, server={"origins": [spa]}))) as client:
         own = str(client.base_url.copy_with(raw_path=b"")).rstrip("/")
         found = {
             origin: (await client.post("/runs", json={"task": "hi"}, headers={"origin": origin})).status_code
             for origin in (own, spa, "https://evil.example.com", "null")
         }
     assert found == {own: 202, spa: 202, "https://evil.example.com": 403, "null": 403}
+
+
+@pytest.mark.parametrize(("authenticate", "cookies"), [(by_header, "true"), (None, None)])
+async def test_pages_of_a_listed_origin_may_read_and_send_cookies_only_to_the_application(
+    tmp_path, authenticate, cookies
+):
+    spa = "https://app.example.com"
+    agents = mounted(tmp_path, authenticate=authenticate, server={"origins": [spa]})
+    async with client_of(host_of(agents)) as client:
+        asked = {"origin": spa, "access-control-request-method": "POST", "access-control-request-headers": "x-any"}
+        preflight = await client.options("/runs", headers=asked)
+        response = await client.get("/runs", headers={"origin": spa})
+        other = await client.get("/runs", headers={"origin": "https://evil.example.com"})
+    assert (preflight.status_code, preflight.headers["access-control-allow-headers"]) == (200, "x-any")
+    assert response.headers["access-control-allow-origin"] == spa
+    assert response.headers.get("access-control-allow-credentials") == cookies
+    assert "access-control-allow-origin" not in other.headers
+
+
+async def test_the_cors_middleware_of_the_application_may_stay(tmp_path):
+    spa = "https://app.example.com"
+    host = host_of(mounted(tmp_path, server={"origins": [spa]}))
+    host.add_middleware(CORSMiddleware, allow_origins=[spa], allow_headers=["*"], allow_credentials=True)
+    async with client_of(host) as client:
+        response = await client.post("/runs", json={"task": "hi"}, headers={"origin": spa})
+    assert (response.status_code, response.headers.get_list("access-control-allow-origin")) == (202, [spa])
 
 
 async def test_long_bodies_are_rejected(tmp_path):
@@ -543,8 +566,8 @@ async def test_a_host_stops_although_a_stream_is_open(tmp_path):
         ([make(), make(name="shop", deps_type=Path)], {}, "agent 'shop' needs deps of the type Path: give deps="),
         ({"team": Team([make(), make(name="shop", deps_type=Path)])}, {}, "agent 'shop' needs deps of the type Path"),
         (make(), {"authenticate": "secret"}, "authenticate= must be a function of a request"),
-        (make(), {"origins": ["app.example.com"]}, "origins has 'app.example.com'"),
-        (make(), {"origins": ["https://app.example.com/"]}, "origins has 'https://app.example.com/'"),
+        (make(), {"settings": Settings(server={"origins": ["app.example.com"]})}, "origins has 'app.example.com'"),
+        (make(), {"settings": Settings(server={"origins": ["*"]})}, r"origins has '\*'"),
         (make(), {"settings": Settings(server={"prot": 1})}, "Did you mean 'port'"),
         (make(), {"settings": Settings(server={"agents": ["helpr"]})}, "Did you mean 'helper'"),
         (make(), {"settings": Settings(server={"approval_links": LINKS})}, "approval_links needs server.public_url"),

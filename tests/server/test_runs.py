@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import BEFORE_TOOL, ON_RUN_START, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
+from hookline import BEFORE_TOOL, ON_RUN_START, Agent, HookResult, Limits, ScriptedModel, call, guard, hook, reply, tool
 from hookline._kernel.values import Message
 from hookline._run.events import AllEventsExcept
 from hookline.events import PointFired
@@ -79,7 +79,7 @@ async def test_a_run_is_stored_before_start_returns_and_its_events_have_no_gaps(
     [
         ([reply("fine")], {}, "completed", ""),
         ([ConnectionError("no line")], {}, "failed", ""),
-        ([call("nothing"), reply("x")], {"max_steps": 1}, "stopped", "steps_limit"),
+        ([call("nothing"), reply("x")], {"limits": Limits(steps=1)}, "stopped", "steps_limit"),
     ],
 )
 async def test_the_record_says_how_a_run_ended(tmp_path, turns, options, status, reason):
@@ -513,7 +513,7 @@ async def test_a_reader_that_resumes_after_any_event_gets_exactly_the_rest(tmp_p
 async def test_a_late_reader_gets_all_events_of_a_long_run_though_few_are_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(live_module, "KEPT_EVENTS", 10)
     model = ScriptedModel([call("nothing")] * 60 + [reply("done")])
-    async with serving(tmp_path, Agent("helper", llm=model, max_steps=math.inf)) as service:
+    async with serving(tmp_path, Agent("helper", llm=model, limits=Limits(steps=math.inf))) as service:
         run = await service.start(ME, "x")
         live = service._live[run.id]
         slow = await service.read(run.id, ME)

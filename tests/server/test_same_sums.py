@@ -17,6 +17,7 @@ from hookline import (
     BEFORE_TOOL,
     Agent,
     HookResult,
+    Limits,
     ScriptedModel,
     call,
     guard,
@@ -202,7 +203,9 @@ async def compare(folder, monkeypatch, capsys, runs):
     metrics, audit = MetricsHook(), AuditLogHook(folder / "audit.jsonl", fsync="never")
     recorder = ObservabilityHook(folder / "runs.db")  # it must not count the runs of the server twice
     guards = [rules, changes, brittle, shadow(trial), wording, approver]
-    agent = Agent("worker", llm=random_model(), tools=[work], hooks=[metrics, audit, recorder, *guards], max_steps=12)
+    agent = Agent(
+        "worker", llm=random_model(), tools=[work], hooks=[metrics, audit, recorder, *guards], limits=Limits(steps=12)
+    )
     async with (
         console(folder, agent, max_runs=8, max_queued=runs, max_runs_per_caller=runs) as made,
         made.logged_in("admin", "read", "run") as browser,

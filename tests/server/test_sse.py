@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import Agent, ScriptedModel, call, get_model, reply, tool
+from hookline import Agent, Limits, ScriptedModel, call, get_model, reply, tool
 from hookline.server.sse import preferred_media
 from hookline.stores.errors import StoreError
 from hookline.stores.runs import RunStore
@@ -40,7 +40,7 @@ def busy(steps=6):
     model = ScriptedModel(
         [lambda request: call("breathe") if len(request.messages) < 2 * steps else reply("done")], loop=True
     )
-    return Agent("helper", llm=model, tools=[breathe], max_steps=math.inf)
+    return Agent("helper", llm=model, tools=[breathe], limits=Limits(steps=math.inf))
 
 
 async def start(served, **fields):
@@ -267,7 +267,7 @@ async def test_a_client_that_never_reads_does_not_slow_others(tmp_path):
         return long
 
     model = ScriptedModel([call("blocker"), call("much"), reply("done")])
-    agent = Agent("helper", llm=model, tools=[blocker.tool, much], max_steps=math.inf)
+    agent = Agent("helper", llm=model, tools=[blocker.tool, much], limits=Limits(steps=math.inf))
     async with api(tmp_path, agent, real=True) as served:
         run_id = await start(served)
         await wait_until(lambda: blocker.entered)

@@ -28,6 +28,7 @@ from hookline.stores.notes import DatabaseNotes, NotesFile
 from hookline.stores.runs import RunRecord, RunStore, StoredEvent
 from hookline.stores.schemas import STORES, all_schemas
 from hookline.stores.skills import STATES, AnalysisOutcome, DatabaseSkillStore, QueuedRun, Skill, SkillStore
+from hookline.stores.spending import Amount, Calendar, SpendingStore
 from tests.postgres_cluster import MISSING
 from tests.stores.test_approvals import ask
 
@@ -46,6 +47,7 @@ NAMES = (
     "audit",
     "skills",
     "blackboard",
+    "spending",
     "gateway",
 )
 
@@ -84,6 +86,7 @@ STORE_CLASSES = (
     AuditIndex,
     DatabaseSkillStore,
     DatabaseBlackboard,
+    SpendingStore,
 )
 
 
@@ -116,7 +119,22 @@ def skills_in(store):
 
 def fill(place):
     stores, _ = opened(place)
-    runs, approvals, keys, memory, board, chats, sessions, artifacts, notes, index, skills, shared, gateway = stores
+    (
+        runs,
+        approvals,
+        keys,
+        memory,
+        board,
+        chats,
+        sessions,
+        artifacts,
+        notes,
+        index,
+        skills,
+        shared,
+        spending,
+        gateway,
+    ) = stores
     runs.write([RunRecord("run_1", "bot", "me", "", "", "", "", "http", "a\0b \x1a0 ünï")], [])
     runs.write([], [StoredEvent("run_1", n, "x", 0.1 * n, b'{"n": "\\u0000"}\0') for n in range(1, 1201)])
     run = ObservedRun("run_2", "bot", owner="me")
@@ -144,6 +162,7 @@ def fill(place):
     shared.set("a\0b", {"c": [None, "\0"]})
     shared.set("gone", 1)
     shared.delete("gone")
+    spending.reserve("user 1d", "a\0b", "call", Amount(0.1, 5), calendar=Calendar("1d"), usd_limit=1.0)
     log = AuditLog(place("log").with_suffix(".jsonl"), index=index)
     for n in range(20):
         log.record("tool", run_id=f"run_{n}", tool="a\0b", outcome="ok")

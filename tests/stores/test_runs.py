@@ -417,12 +417,12 @@ def test_the_timeline_covers_every_run_with_a_limited_number_of_bars(store, ago,
     assert run_stats(store, since=1).timeline[0] == stats.timeline[0]
 
 
-# The guide.
+# The page of the tables.
 
 
 @pytest.mark.sqlite
-def test_the_guide_describes_the_real_schema(store):
-    page = (ROOT / "docs/guides/observability.md").read_text()
+def test_the_page_describes_the_real_schema(store):
+    page = (ROOT / "docs/reference/database.md").read_text()
     store.open()
     with store.db.transaction() as db:
         tables = [name for (name,) in db.execute("SELECT name FROM pragma_table_list WHERE type = 'table'")]
@@ -438,6 +438,7 @@ def test_the_guide_describes_the_real_schema(store):
                 "controls",
                 "halts",
                 "pushes",
+                "task_messages",
                 "durable_runs",
                 "journal",
                 "durable_totals",
@@ -448,15 +449,15 @@ def test_the_guide_describes_the_real_schema(store):
             )
         )
         for table in tables:
-            section = page.partition(f"### `{table}`\n")[2].partition("\n### ")[0].partition("\n## ")[0]
+            section = page.partition(f"## `{table}`\n")[2].partition("\n## ")[0]
             documented = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
             assert documented == [column[1] for column in db.execute(f"PRAGMA table_info({table})")], table
     assert f"0x{store.db.schema.application_id:X}" in page
 
 
 @pytest.mark.sqlite
-def test_the_queries_of_the_guide_run(store):
-    page = (ROOT / "docs/guides/observability.md").read_text()
+def test_the_queries_of_the_page_run(store):
+    page = (ROOT / "docs/reference/database.md").read_text()
     queries = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     assert len(queries) >= 3
     add(store, run_row("r"), model_fact("r"), tool_fact("r"))

@@ -19,6 +19,7 @@ from hookline import (
     ON_TOKEN,
     Agent,
     HookResult,
+    Limits,
     ModelRequest,
     RunFailedError,
     ScriptedModel,
@@ -149,7 +150,11 @@ def moments_of(run: RecordedRun) -> list[Any]:
 async def recorded_twice(scenario: Scenario, folder: Path) -> tuple[RecordedRun, RecordedRun]:
     hooks = [spec.build(f"{spec.say}_{i}") for i, spec in enumerate(scenario.hooks)]
     agent = Agent(
-        "a", llm=ScriptedModel(scenario.turns, loop=True), tools=TOOLS, hooks=hooks, max_steps=scenario.max_steps
+        "a",
+        llm=ScriptedModel(scenario.turns, loop=True),
+        tools=TOOLS,
+        hooks=hooks,
+        limits=Limits(steps=scenario.max_steps),
     )
     recorders = [TapeHook(folder / "run.tape"), RecordHook(folder / "records")]
     try:
@@ -196,7 +201,7 @@ def test_each_message_is_digested_once_however_long_the_run_is(
     for steps in (20, 200):
         digested = 0
         model = ScriptedModel([*(call("add", a=1, b=2) for _ in range(steps - 1)), "done"])
-        agent = Agent("a", llm=model, tools=[add], max_steps=999, hooks=[reminded] if changing else [])
+        agent = Agent("a", llm=model, tools=[add], limits=Limits(steps=999), hooks=[reminded] if changing else [])
         agent.run("go", hooks=[TapeHook(tmp_path / "run.tape")])
         counts[steps] = digested
     added = 3 if changing else 2

@@ -61,7 +61,9 @@ def path(tmp_path: Path) -> Path:
 
 
 def record(path: Path, *turns: Any, **options: Any) -> Tape:
-    agent = Agent("a", "", "be brief", llm=ScriptedModel(turns), tools=options.pop("tools", [add]), max_steps=5)
+    agent = Agent(
+        "a", "", "be brief", llm=ScriptedModel(turns), tools=options.pop("tools", [add]), limits=Limits(steps=5)
+    )
     try:
         agent.run("a task", hooks=[TapeHook(path), *options.pop("hooks", ())], **options)
     except RunFailedError:

@@ -303,7 +303,10 @@ def test_a_call_without_a_recorded_approval_is_not_approved(path: Path) -> None:
 
     again = replay(path, [careful])
     assert [decision.verb for decision in again.replayed] == ["ask"]
-    assert again.stop_reason == "the request to the model has other messages"
+    assert (
+        again.stop_reason
+        == "the next request to the model has other messages than the recorded one, so the reply to it is not known"
+    )
 
 
 def test_retries_failures_and_calls_of_judges_are_answered_from_the_tape(path: Path) -> None:
@@ -500,7 +503,7 @@ def test_a_run_that_a_tool_starts_in_another_thread_is_part_of_the_tool(path: Pa
 def test_a_replay_does_not_need_the_recorded_embedded_model(path: Path) -> None:
     from hookline import get_model
 
-    agent = Agent("a", "", "Be brief.", llm=get_model("local"), params={"max_tokens": 4}, max_steps=1)
+    agent = Agent("a", "", "Be brief.", llm=get_model("local"), params={"max_tokens": 4}, limits=Limits(steps=1))
     result = agent.run("Say hello.", hooks=[TapeHook(path)])
     assert result.usage.output_tokens > 0
     assert check(path).result.usage == result.usage
@@ -519,15 +522,18 @@ def test_a_changed_hook_is_reported_with_both_decisions(path: Path) -> None:
     gone = replay(path, [milder])
     assert not gone.same
     assert [str(each) for each in gone.differences] == [
-        "recorded: before_tool no_ones: block (rule 1); replayed: nothing"
+        "recorded: no_ones blocked the call at before_tool: rule 1; replayed: nothing"
     ]
     assert gone.stop_reason == "add was not called at this position in the recording"
     more = replay(path, [no_ones, no_threes])
     assert [str(each) for each in more.differences] == [
-        "recorded: nothing; replayed: before_tool no_threes: block (rule 3)"
+        "recorded: nothing; replayed: no_threes blocked the call at before_tool: rule 3"
     ]
-    assert more.first_difference.startswith("recorded: before_tool: allowed; replayed: before_tool no_threes")
-    assert more.stop_reason == "the request to the model has other messages"
+    assert more.first_difference.startswith("recorded: all hooks passed at before_tool; replayed: no_threes blocked")
+    assert (
+        more.stop_reason
+        == "the next request to the model has other messages than the recorded one, so the reply to it is not known"
+    )
     assert more.result.status == "cancelled"
 
 
@@ -680,7 +686,7 @@ def test_a_limit_may_be_any_number(path: Path, limit: float) -> None:
 
 
 def test_a_run_without_end_is_recorded(path: Path) -> None:
-    agent = Agent("a", llm=ScriptedModel(["done"]), max_steps=float("inf"))  # type: ignore[arg-type]
+    agent = Agent("a", llm=ScriptedModel(["done"]), limits=Limits(steps=float("inf")))  # type: ignore[arg-type]
     agent.run("a task", hooks=[TapeHook(path)])
     assert check(path).tape.run.limits.steps is None
 

@@ -26,7 +26,7 @@ async def recorded(scenario: Scenario, path: Path) -> AgentResult | None:
     """Run a scenario once, with a tape."""
     hooks = [spec.build(f"{spec.say}_{i}") for i, spec in enumerate(scenario.hooks)]
     model = ScriptedModel(scenario.turns, loop=True)
-    agent = Agent("a", llm=model, tools=TOOLS, hooks=hooks, max_steps=scenario.max_steps)
+    agent = Agent("a", llm=model, tools=TOOLS, hooks=hooks, limits=Limits(steps=scenario.max_steps))
     seen = 0
 
     def cancel(event: Any) -> None:

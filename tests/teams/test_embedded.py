@@ -2,7 +2,7 @@
 
 import pytest
 
-from hookline import Agent, get_model, hook, observer
+from hookline import Agent, Limits, get_model, hook, observer
 from hookline.events import SubagentEvent
 from hookline.teams import Team
 
@@ -27,7 +27,9 @@ def test_the_model_delegates_to_the_only_member():
         fired.append((str(point), payload.child.agent))
 
     team = Team(max_handoffs=0)
-    desk = Agent("desk", llm=model, tools=[team], hooks=[must_delegate, see], params={"max_tokens": 60}, max_steps=1)
+    desk = Agent(
+        "desk", llm=model, tools=[team], hooks=[must_delegate, see], params={"max_tokens": 60}, limits=Limits(steps=1)
+    )
     team.add(desk)
     team.add(Agent("poet", "writes poems", llm=model, params={"max_tokens": 8}))
     result = team.run("Have the poet write a line about the sea.", sinks=[events.append])

@@ -79,7 +79,7 @@ def offered(agent):
 def test_each_personality_is_an_agent_derived_from_the_base(folder):
     put(folder, "writer.toml", 'params = { b = 2 }\nmax_steps = 99\ntools = ["*", "tools.py"]')
     put(folder, "tools.py", 'from hookline import tool\n@tool\ndef more() -> str:\n    """More."""\n    return ""\n')
-    roster = crew(folder, max_steps=5)
+    roster = crew(folder, limits=Limits(steps=5))
     assert list(roster) == ["coder", "critic", "writer"]
     assert len(roster) == 3
     assert {name: agent.instructions for name, agent in roster.items()} == {

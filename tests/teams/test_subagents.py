@@ -217,7 +217,7 @@ def test_an_ended_or_stopped_subagent_gives_an_error_result():
     _, chief = team_of([ask("writer"), "x"], writer(), hooks=[curfew])
     chief.run("x")
     assert results(chief) == ["writer was ended: by curfew. Its reply: It is late."]
-    _, chief = team_of([ask("writer"), "x"], writer(ask("nobody"), max_steps=1))
+    _, chief = team_of([ask("writer"), "x"], writer(ask("nobody"), limits=Limits(steps=1)))
     chief.run("x")
     assert "writer was stopped: Step limit reached: 1/1." in results(chief)[0]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hookline import Agent, ScriptedModel, call, reply
+from hookline import Agent, Limits, ScriptedModel, call, reply
 from hookline._toolbox.sandbox import level_state
 from hookline.hooks import TerminalGuard
 from hookline.tools import Sandbox, shell_tool
@@ -59,7 +59,7 @@ def test_a_coding_agent_repairs_a_failing_test_in_the_sandbox(repository, level)
         llm=ScriptedModel([*turns, reply("The test passes.")]),
         tools=[shell],
         hooks=[TerminalGuard(repository, profile="developer")],
-        max_steps=20,
+        limits=Limits(steps=20),
     )
     result = agent.run("Repair the failing test")
     outcomes = [step.outcomes for step in result.steps[: len(REPAIR)]]

@@ -12,6 +12,7 @@ import pytest
 from hookline._toolbox.sandbox import level_state
 from hookline.tools import shell_tool
 
+from ..ordinary_user import run_as_an_ordinary_user
 from ..waiting import block_until
 
 AUTHOR = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
@@ -642,6 +643,124 @@ def test_many_new_folders_do_not_hide_a_repository(place, monkeypatch):
     monkeypatch.setattr("hookline._toolbox.repositories._MOST_FOLDERS", 20)
     asyncio.run(shell("for i in $(seq 50); do mkdir a$i c$i; done"))
     assert "Read-only" in asyncio.run(shell("cp plant.sh b/.git/hooks/pre-commit"))
+
+
+# --- Folders that a command closes. This binds only ordinary users, so as root the tests run as one too. ---
+
+
+def in_a_closed_folder(mode):
+    return lambda place: f"git init -q part; {EVIL.format(config='part/.git/config')} chmod {mode} part"
+
+
+def below_a_closed_folder(mode):
+    evil = EVIL.format(config="d/part/.git/config")
+    return lambda place: f"mkdir d; git init -q d/part; {evil} chmod {mode} d"
+
+
+def a_named_file_in_a_closed_folder(mode):
+    def prepare(place):
+        command = named_in_a_missing_folder(place)
+        return f"{command}; chmod {mode} tools"
+
+    return prepare
+
+
+CLOSING = (in_a_closed_folder, below_a_closed_folder, a_named_file_in_a_closed_folder)
+
+
+@pytest.mark.parametrize("mode", ["000", "111", "333", "400"])
+@pytest.mark.parametrize("variant", CLOSING, ids=lambda variant: variant.__name__)
+def test_nothing_is_hidden_in_a_folder_that_a_command_closes(place, variant, mode):
+    place.shell(variant(mode)(place))
+    for path in (place.folder / "part", place.folder / "d" / "part"):
+        place.git("status", folder=path)
+    place.use_git()
+    place.shell("chmod 755 part d tools; true")
+    place.use_git()
+    assert not place.canary.exists()
+
+
+def test_a_file_that_cannot_be_created_beforehand_is_set_aside(place):
+    (place.folder / "tools").mkdir()
+    shell = shell_tool(place.folder, sandbox="bubblewrap")
+    asyncio.run(shell("chmod 500 tools"))
+    place.init()
+    place.git("config", "alias.st", "!./tools/run.sh")
+    asyncio.run(shell("chmod 755 tools; cp plant.sh tools/run.sh; true"))
+    place.use_git()
+    assert not place.canary.exists()
+
+
+def test_folders_that_the_user_closed_stay_closed(place):
+    place.init()
+    (place.folder / "mine").mkdir(mode=0o300)
+    place.shell("mkdir other; chmod 300 other")
+    modes = {name: (place.folder / name).stat().st_mode & 0o777 for name in ("mine", "other")}
+    assert modes == {"mine": 0o300, "other": 0o300 if os.getuid() == 0 else 0o700}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.getuid() != 0, reason="the tests above run as an ordinary user already")
+def test_folders_are_opened_for_ordinary_users_too():
+    done = run_as_an_ordinary_user(__file__, "closed or beforehand or may_not_read")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[100%]" in done.stdout
+
+
+def test_a_file_of_git_that_this_user_may_not_read_does_not_stop_commands(place):
+    place.init()
+    (place.folder / ".git" / "index").chmod(0)
+    result = place.shell("cat a.txt; git status")
+    (place.folder / ".git" / "index").chmod(0o600)
+    assert result.startswith("a\n")
+    assert "index" not in result or "Permission denied" in result
+    assert place.git("ls-files").stdout == "a.txt\n"
+
+
+# --- Hard links ---------------------------------------------------------------------------------------------------
+
+
+LINKED = {
+    "settings": (
+        "git init -q part; ln part/.git/config other",
+        lambda place: None,
+        'printf "[core]\n\tfsmonitor = $PWD/plant.sh\n" >> other',
+    ),
+    "an included file": (
+        "touch shared; ln shared other",
+        lambda place: place.git("config", "include.path", "../shared"),
+        'printf "[core]\n\tfsmonitor = $PWD/plant.sh\n" >> other',
+    ),
+    "a program": (
+        "printf '#!/bin/sh\n' > tool.sh; chmod +x tool.sh; ln tool.sh other",
+        lambda place: place.git("config", "alias.st", "!./tool.sh"),
+        "cat plant.sh > other",
+    ),
+    "a hook": (
+        "mkdir hooks; printf '#!/bin/sh\n' > hooks/pre-commit; chmod +x hooks/pre-commit; ln hooks/pre-commit other",
+        lambda place: place.git("config", "core.hooksPath", "hooks"),
+        "cat plant.sh > other",
+    ),
+    "the state": (
+        "git init -q part; rm part/.git/HEAD; echo ref: refs/heads/x > part/.git/HEAD; ln part/.git/HEAD other",
+        lambda place: None,
+        "echo broken > other; git -C part status",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LINKED)
+def test_a_second_name_of_a_file_that_git_uses_changes_nothing(place, kind):
+    place.init()
+    first, name_it, second = LINKED[kind]
+    place.shell(first)
+    name_it(place)
+    result = place.shell(second)  # of another tool, for which the repository is one that exists
+    place.use_git()
+    assert not place.canary.exists()
+    assert "is not what it was" not in result
+    if kind == "the state":
+        assert (place.folder / "part" / ".git" / "HEAD").read_text() == "ref: refs/heads/x\n"
 
 
 def test_empty_files_that_stand_for_missing_ones_do_not_stay(place):

@@ -26,6 +26,7 @@ from hookline.stores import ArtifactStore, JsonSessionStore, MemoryStore, NotesF
 from hookline.tape import TapeHook
 from hookline.tools import Sandbox, mcp, shell_tool
 
+from ..ordinary_user import run_as_an_ordinary_user, run_python
 from ..waiting import block_until
 
 ROOT = Path(__file__).parents[2]
@@ -84,22 +85,12 @@ def test_without_a_sandbox_the_same_attempts_succeed():
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="the other tests run as an ordinary user already")
-def test_the_sandbox_holds_for_ordinary_users_too(tmp_path):
-    python = "/usr/bin/python3"
-    here = sys.version_info[:2]
-    version = subprocess.run([python, "-V"], capture_output=True, text=True, check=False).stdout
-    if not version.startswith(f"Python {here[0]}.{here[1]}."):
-        pytest.skip("ordinary users have no Python of this version")
-    packages = os.path.dirname(os.path.dirname(sys.modules["msgspec"].__file__))
+def test_the_sandbox_holds_for_ordinary_users_too():
     code = "from hookline._toolbox.sandbox_canaries import run_canaries\n"
     code += (
         "for level in ('off', 'landlock', 'bubblewrap'): print(level, *[int(r.passed) for r in run_canaries(level)])"
     )
-    command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", python, "-P", "-c", code]
-    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT / 'src'}:{packages}", "HOME": "/nonexistent"}
-    done = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, check=False)
-    if "ModuleNotFoundError" in done.stderr or "PermissionError" in done.stderr:
-        pytest.skip("ordinary users cannot read this repository")
+    done = run_python(["-P", "-c", code])
     held = " ".join("1" * 11)
     assert done.stdout.splitlines() == [f"off 1{' 0' * 10}", f"landlock {held}", f"bubblewrap {held}"], done.stderr
 
@@ -209,6 +200,23 @@ def test_a_command_cannot_change_the_limits_of_hookline(level, folder):
     code = f"import resource; resource.prlimit({os.getpid()}, resource.RLIMIT_CORE, (0, {before[1]}))"
     assert run(folder, f"{PYTHON} -c {shlex.quote(code)}", level).endswith("[exit code 1]")
     assert run(folder, "ulimit -n 50 && ulimit -n", level) == "50\n[exit code 0]"
+
+
+SCHEDULING = {
+    "priority": "os.setpriority(os.PRIO_PROCESS, {pid}, 5)",
+    "processors": "os.sched_setaffinity({pid}, os.sched_getaffinity({pid}))",
+    "scheduler": "os.sched_setscheduler({pid}, os.SCHED_BATCH, os.sched_param(0))",
+    "all priorities": "os.setpriority(os.PRIO_USER, 0, 5)",
+}
+
+
+@pytest.mark.parametrize("kind", SCHEDULING)
+def test_a_command_slows_down_no_process_outside(level, folder, kind):
+    """It may lower its own priority."""
+    before = os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)
+    run(folder, f"python -c 'import os; {SCHEDULING[kind].format(pid=os.getpid())}'", level)
+    assert (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)) == before
+    assert run(folder, "python -c 'import os; print(os.nice(5)); os.sched_setaffinity(0, [0])'", level).startswith("5")
 
 
 def test_no_secret_of_the_environment_gets_in(level, folder, monkeypatch):
@@ -401,6 +409,24 @@ def test_files_in_memory_count(bubblewrap, folder, kind):
     command = f"python -c {shlex.quote(code)}"
     output = run(folder, command, Sandbox("bubblewrap", memory=150_000_000))
     assert "used more than 150 MB of memory" in output or "No space left on device" in output
+
+
+@pytest.mark.parametrize("how", ["prctl", "an unreadable program"])
+def test_a_process_that_hides_its_open_files_uses_no_memory_uncounted(level, folder, how):
+    hide = "ctypes.CDLL(None).prctl(4, 0)" if how == "prctl" else "0"
+    write = "f = open(os.memfd_create('x'), 'wb', 0); f.write(bytes(90_000_000)); f.write(bytes(90_000_000))"
+    code = f"import ctypes, os, time; {hide}; {write}; time.sleep(60)"
+    program = PYTHON if how == "prctl" else f"cp {PYTHON} ./py; chmod 111 py; ./py"
+    output = run(folder, f"{program} -c {shlex.quote(code)}", Sandbox(level, memory=150_000_000))
+    assert "used more than 150 MB of memory" in output or "so its memory cannot be counted" in output
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.getuid() != 0, reason="the tests above run as an ordinary user already")
+def test_memory_of_ordinary_users_is_counted_too():
+    done = run_as_an_ordinary_user(__file__, "hides_its_open_files")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[100%]" in done.stdout
 
 
 UNCOUNTED = {
@@ -667,6 +693,19 @@ def test_a_link_to_a_file_of_hookline_is_refused(bubblewrap, folder, link):
     owner = uses(folder / link / "hookline.toml" if link == "conf" else folder / link)
     with pytest.raises(RegistrationError, match="a link to a file of the test"):
         shell_tool(folder, sandbox="bubblewrap")
+    del owner
+
+
+def test_a_file_of_hookline_with_a_second_name_is_refused(bubblewrap, folder):
+    (folder / "conf").mkdir()
+    config = folder / "conf" / "hookline.toml"
+    config.write_text("")
+    tool = shell_tool(folder, sandbox="bubblewrap")
+    asyncio.run(tool("ln conf/hookline.toml other"))
+    owner = uses(config)
+    with pytest.raises(RegistrationError, match="a second name"):
+        asyncio.run(tool("echo x > other"))
+    assert config.read_text() == ""
     del owner
 
 

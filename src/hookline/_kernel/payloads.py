@@ -148,6 +148,8 @@ class TokenDelta(Frozen, frozen=True):
 class ModelReply(Frozen, frozen=True):
     """Payload of ``after_llm``: the model's reply. ``source`` is ``"model"`` or the hook that answered instead.
 
+    ``response_id`` is the vendor's id of the reply, if it has one.
+
     Example::
 
         @hook(AFTER_LLM)
@@ -170,6 +172,7 @@ class ModelReply(Frozen, frozen=True):
     request: ModelRequest = msgspec.field(default_factory=ModelRequest)
     source: str = "model"
     ids: Ids = Ids()
+    response_id: str = ""
 
     editable = frozenset(("content", "tool_calls", "finish_reason"))
 

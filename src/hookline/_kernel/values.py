@@ -203,7 +203,7 @@ def _text_part(part: Any, path: str) -> str:
 
 
 class ModelResponse(Frozen, frozen=True):
-    """The reply of a model. ``cost`` is in USD; ``None`` means unknown.
+    """The reply of a model. ``cost`` is in USD; ``None`` means unknown. ``id`` is the vendor's id of the reply.
 
     Example::
 
@@ -218,6 +218,7 @@ class ModelResponse(Frozen, frozen=True):
     model: str = ""
     provider: str = ""
     organization_id: str = ""
+    id: str = ""
 
     def __post_init__(self) -> None:
         if type(self.tool_calls) is not tuple:

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
         plugins: Iterable[Plugin | str]
         allowed_plugins: Iterable[str] | None
         limits: Limits | None
-        max_steps: float | None
         max_parallel_tools: int
         params: Mapping[str, Any] | None
         response_format: Mapping[str, Any] | None
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
         stream: StreamMode
         strict: bool
         max_attachment: int | None
+        suggestions: Iterable[str]
 
     class AgentOptions(CommonAgentOptions[DepsT], Generic[DepsT], total=False):
         """The keyword options of :class:`Agent` except ``output_type``."""
@@ -103,8 +103,8 @@ class Agent(Generic[DepsT_contra, OutputT]):
             coroutine function. Short for a hook that asks and answers, which is added to ``hooks``.
         plugins: plugins, or names of installed plugins. Their hooks are added to ``hooks``.
         allowed_plugins: the plugins that take part in its runs; ``None`` for all. A run may allow fewer.
-        limits: the limits of each run. Without a step limit, a run stops after 20 steps.
-        max_steps: short for ``limits=Limits(steps=max_steps)``. If both are given, the lower one applies.
+        limits: the limits of each run, such as ``Limits(steps=10, cost=0.50)``. Without a step limit, a run stops after
+            20 steps.
         max_parallel_tools: maximum number of tool calls of one reply that run concurrently.
         params: settings that are sent to the model with every request.
         response_format: a JSON schema for the replies. The replies are not validated against it.
@@ -125,6 +125,7 @@ class Agent(Generic[DepsT_contra, OutputT]):
         strict: whether to refuse tools that no guard names. Short for the hook :class:`hookline.hooks.Strict`, which is
             added to ``hooks``; use the hook itself to allow some tools.
         max_attachment: the largest size of an attachment in bytes, of a task or a tool result; ``None`` for no limit.
+        suggestions: what people could write first, which chats show before a conversation begins.
 
     Raises:
         RegistrationError: a hook, tool, plugin or option cannot work.
@@ -182,7 +183,6 @@ class Agent(Generic[DepsT_contra, OutputT]):
         plugins: Iterable[Plugin | str] = (),
         allowed_plugins: Iterable[str] | None = None,
         limits: Limits | None = None,
-        max_steps: float | None = None,
         max_parallel_tools: int = 8,
         params: Mapping[str, Any] | None = EMPTY,
         response_format: Mapping[str, Any] | None = None,
@@ -194,6 +194,7 @@ class Agent(Generic[DepsT_contra, OutputT]):
         stream: StreamMode = "safe",
         strict: bool = False,
         max_attachment: int | None = MAX_SIZE,
+        suggestions: Iterable[str] = (),
     ) -> None:
         _check_text("name", name)
         description = "" if description is None else description
@@ -234,7 +235,7 @@ class Agent(Generic[DepsT_contra, OutputT]):
         if runs is not False:
             # Settings and hooks are layers above the loop, which knows neither: only this option names them.
             self._add_hook(import_module("hookline.config.recording").recorder_for(runs))
-        self.limits = limits if max_steps is None else limits.stricter(Limits(steps=max_steps, soft=limits.soft))
+        self.limits = limits
         self.max_parallel_tools = max_parallel_tools
         self.params = EMPTY if params is None else _frozen_dict("params", params, "a dict such as {'temperature': 0.2}")
         self.response_format = (
@@ -247,6 +248,7 @@ class Agent(Generic[DepsT_contra, OutputT]):
         self.sinks = event_sinks(sinks)
         self.stream_mode: StreamMode = stream
         self.max_attachment = max_attachment
+        self.suggestions = _texts("suggestions", suggestions)
         self.tools = ToolRegistry(tools)
         self.unchecked_globs = True
         self.tools.specs  # noqa: B018 - fail here, not in a run, if a tool has no valid schema
@@ -628,6 +630,18 @@ class Agent(Generic[DepsT_contra, OutputT]):
         elif (ctx := options.get("ctx")) is not None:
             run.follow_interrupt(ctx.interrupt)
         return run
+
+
+def _texts(option: str, values: Iterable[str]) -> tuple[str, ...]:
+    """Return an option that is a list of texts.
+
+    Raises:
+        RegistrationError: it is something else.
+    """
+    found = None if isinstance(values, str) or not isinstance(values, Iterable) else tuple(values)
+    if found is None or not all(isinstance(each, str) and each.strip() for each in found):
+        raise RegistrationError(f'{option} must be a list of texts, such as ["What can you do?"], not {values!r:.80}')
+    return found
 
 
 def _check_text(option: str, value: object) -> None:

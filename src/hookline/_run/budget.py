@@ -46,7 +46,8 @@ class Limits(Frozen, frozen=True, kw_only=True):
     Example::
 
         Agent("helper", llm=model, limits=Limits(steps=10, cost=0.5))  # for each run
-        AgentContext(budget=Budget(Limits(cost=5)))  # for all runs of a conversation together
+        agent.run("Find it.", limits=Limits(seconds=30))  # for this run
+        AgentContext(limits=Limits(cost=5))  # for all runs of a conversation together
 
     Args:
         steps: model replies in one run. Without a limit a run stops after 20 steps; ``math.inf`` removes this limit.

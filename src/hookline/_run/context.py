@@ -14,16 +14,16 @@ from .._base.text import is_number
 from .._base.workers import in_thread
 from .._kernel.errors import HooklineError
 from .._kernel.events import Event
-from .._kernel.payloads import ModelReply, ModelRequest, ToolCallRequest
+from .._kernel.payloads import ApprovalAnswer, ModelReply, ModelRequest, ToolCallRequest
 from .._kernel.points import Point, resolve
 from .._kernel.registry import HookRegistry, plugin_names
 from .._kernel.results import Verdict
 from .._kernel.scope import BaseContext, HookState, Scope, scope_of
 from .._kernel.state import AgentState
-from .._kernel.values import Ids, Message, ToolSpec
+from .._kernel.values import Ids, Message, ToolSpec, Usage
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry, ToolsView
-from .budget import Budget, BudgetView
+from .budget import NO_LIMITS, Budget, BudgetView, Limits
 from .cancellation import Interrupt
 from .environment import Environment, make_id
 from .events import ENGINE_EVENTS
@@ -48,6 +48,10 @@ else:
     DepsT = TypeVar("DepsT")
     DepsT_co = TypeVar("DepsT_co", covariant=True)
     DepsT_contra = TypeVar("DepsT_contra", contravariant=True)
+
+
+Ask = Callable[[str, Mapping[str, Any], str], Awaitable[ApprovalAnswer]]
+"""Asks the approvers in the middle of a tool call: the question, the arguments, and who asks."""
 
 
 class GatedModel:
@@ -110,6 +114,11 @@ class GatedModel:
     async def count_request(self, request: ModelRequest) -> int:
         """Return the number of tokens in a whole request, including tools; exact if the model supports it."""
         return int(await in_thread(getattr(self._counter, "count_request", self._count_parts), request))
+
+    def price(self, usage: Usage) -> float | None:
+        """Return the price of these tokens in USD; ``None`` if it is not known."""
+        price: Callable[[Usage], float | None] | None = getattr(self._counter, "price", None)
+        return None if price is None else price(usage)
 
     @property
     def _counter(self) -> Model:
@@ -184,6 +193,9 @@ class RunAccess(Protocol):
         """Whether a consumer wants events of this type."""
         ...
 
+
+CALLED_MODEL: ContextVar[Model | None] = ContextVar("hookline_called_model", default=None)
+"""The model of the call that the current code is part of."""
 
 CALL: ContextVar[ToolCallRequest | None] = ContextVar("hookline_call", default=None)
 """The tool call that the current code is part of."""
@@ -287,22 +299,24 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
     """The context of a run for hooks and tools: ids, services and the current state.
 
     Create one for a conversation and pass it to the runs with ``ctx=``; each run derives its own context from it. The
-    context cannot change the run; a hook does that with the verb that it returns. You may write to ``scratch``, and
+    context cannot change the run; a hook does that with the verb that it returns. ``limits`` hold for all runs of the
+    conversation together; conversations that share limits get one ``budget``. You may write to ``scratch``, and
     ``deps`` can be any object that your tools and hooks need. With a stop switch as ``halts``, such as
     ``RunStore("runs.db").halts``, its runs and the runs nested in them begin no call while that switch is on.
 
     Example:
-        >>> ctx = AgentContext(deps=Database("shop.db"), budget=Budget(Limits(cost=0.50)))
+        >>> ctx = AgentContext(deps=Database("shop.db"), limits=Limits(cost=0.50))
         >>> agent.run("How many orders are open?", ctx=ctx)
     """
 
-    __slots__ = ("_call", "_lane", "_report", "_services")
+    __slots__ = ("_ask", "_call", "_lane", "_report", "_services")
 
     def __init__(
         self,
         *,
         session: Session | None = None,
         hooks: HookRegistry | Iterable[Hook] = (),
+        limits: Limits | None = None,
         budget: Budget | None = None,
         memory: Any = None,
         artifacts: Any = None,
@@ -318,16 +332,21 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         super().__init__()
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget= takes a Budget(Limits(tokens=...)), not {type(budget).__name__}")
+        if limits is not None and not isinstance(limits, Limits):
+            raise TypeError(f"limits= takes Limits(tokens=20000, cost=0.50), not {limits!r:.80}")
+        if limits is not None and budget is not None:
+            raise TypeError("give limits= or budget=, which has limits of its own: budget=Budget(Limits(cost=0.50))")
         if halts is not None and not isinstance(halts, HaltSwitch):
             raise TypeError(f"halts= takes a stop switch such as RunStore('runs.db').halts, not {type(halts).__name__}")
         self._report: Callable[[float | None, str], None] | None = None
+        self._ask: Ask | None = None
         self._call: ToolCallRequest | None = None
         self._lane: Lane | None = None
         self._services = Services(
             environment=Environment(clock, new_id, random),
             session=session if session is not None else Session(new_id("session")),
             hooks=hooks if isinstance(hooks, HookRegistry) else HookRegistry(hooks),
-            budget=budget if budget is not None else Budget(clock=clock),
+            budget=budget if budget is not None else Budget(NO_LIMITS if limits is None else limits, clock=clock),
             interrupt=interrupt if interrupt is not None else Interrupt(),
             memory=memory,
             artifacts=artifacts,
@@ -431,6 +450,20 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         """The model, subject to the hooks and the budget of this run; ``None`` outside a run."""
         llm, lane = self._services.llm, lane_of(self)
         return llm if llm is None or lane is None or lane_in(lane) is not lane else llm._in_lane(lane)
+
+    @property
+    def called_model(self) -> GatedModel | None:
+        """At the points of a model call: its model, which is not that of ``llm`` after ``ctx.llm.using(model)``.
+
+        Elsewhere it is that of ``llm``.
+        """
+        llm, model = self.llm, CALLED_MODEL.get()
+        return llm if llm is None or model is None or model is llm.model else llm.using(model)
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether the run is a replay or a backtest: nothing is called, so nothing outside the run should change."""
+        return self._services.environment.boundary.is_replay
 
     @property
     def clock(self) -> Any:
@@ -559,6 +592,32 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
             raise TypeError(f"message must be text, not {type(message).__name__}")
         self._report(fraction, message)
 
+    async def ask(self, question: str, arguments: Mapping[str, Any] = EMPTY, *, asked_by: str = "") -> ApprovalAnswer:
+        """Ask the approvers of the run in the middle of a tool call, and return their answer.
+
+        The question is an approval like any other, at every place where people decide: they approve, deny or edit the
+        arguments, which are then in ``edit``. A remembered permission never answers it. The answer is a denial if
+        nobody can be asked, and in a durable run, which cannot wait in the middle of a call.
+
+        Args:
+            question: what to ask.
+            arguments: values that people see and may edit.
+            asked_by: who asks, by default the tool.
+
+        Raises:
+            HooklineError: the context is not that of a tool call.
+
+        Example::
+
+            @tool
+            async def book(seat: str, ctx: AgentContext) -> str:
+                answer = await ctx.ask("The seat costs 12 EUR more. Book it?", {"seat": seat})
+                return "booked" if answer.approve else "not booked"
+        """
+        if self._ask is None:
+            raise HooklineError("ctx.ask works only with the context of a tool call: give the tool a 'ctx' parameter")
+        return await self._ask(question, arguments, asked_by)
+
     def detached(self, *, budget: Budget | None = None) -> AgentContext[DepsT_co]:
         """Return a context for work that may outlive this run.
 
@@ -585,6 +644,7 @@ def build_context(
     hook_state: HookState,
     scratch: dict[str, Any],
     report: Callable[[float | None, str], None] | None = None,
+    ask: Ask | None = None,
     call: ToolCallRequest | None = None,
     lane: Lane | None = None,
 ) -> AgentContext[Any]:
@@ -595,6 +655,7 @@ def build_context(
     ctx._hook_state = hook_state
     ctx._scratch = scratch
     ctx._report = report
+    ctx._ask = ask
     ctx._call = call
     ctx._lane = lane
     return ctx
@@ -605,14 +666,16 @@ def context_for_call(
     report: Callable[[float | None, str], None],
     call: ToolCallRequest | None = None,
     lane: Lane | None = None,
+    ask: Ask | None = None,
 ) -> AgentContext[Any]:
-    """Create the context for one tool call, with its own ``progress``; by default of the same call."""
+    """Create the context for one tool call, with its own ``progress`` and ``ask``; by default of the same call."""
     return build_context(
         ctx._services,
         ctx._scope,
         hook_state=ctx._hook_state,
         scratch=ctx._scratch,
         report=report,
+        ask=ask or ctx._ask,
         call=call or ctx._call,
         lane=lane or ctx._lane,
     )

@@ -50,7 +50,10 @@ class StepStarted(Event, frozen=True):
 
 
 class ModelCalled(Event, frozen=True):
-    """A request was sent to the model."""
+    """A request was sent to the model.
+
+    ``server`` is the base URL of its API, empty for a model in this process. Callers of a server do not see it.
+    """
 
     model: str = ""
     hop: int = 0
@@ -59,6 +62,7 @@ class ModelCalled(Event, frozen=True):
     messages: int = 0
     tools: tuple[str, ...] = ()
     provider: str = ""
+    server: str = ""
 
 
 class TextDelta(Event, frozen=True):
@@ -235,7 +239,7 @@ ENGINE_EVENTS: frozenset[type[Event]] = frozenset(
 """The events that only the loop and the dispatcher emit. Hooks and tools emit their own types."""
 
 
-_NOT_COMPARED = frozenset(("seq", "at", "run_id", "duration", "ids", "location"))
+_NOT_COMPARED = frozenset(("seq", "at", "run_id", "duration", "ids", "location", "server"))
 _FOR_PEOPLE = frozenset(str(kind.__struct_config__.tag) for kind in (ToolStarted, ToolEnded))
 """Events whose ``message`` says how long something took."""
 

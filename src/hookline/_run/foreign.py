@@ -33,7 +33,7 @@ from .._kernel.errors import HooklineError, ModelError, RegistrationError
 from .._kernel.events import Event
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.state import AgentResult
-from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolCall, ToolSpec
+from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolCall, ToolSpec, Usage
 from ..models.attachments import ANY_TYPE
 from ..providers.prices import Price, cost_of
 from ..tools._tool import CheckedArguments, Effect, Tool
@@ -282,6 +282,15 @@ class ForeignModel:
         """Estimate the number of tokens, because the framework does not report it."""
         texts = [content] if isinstance(content, str) else [message.content for message in content]
         return sum(len(text) for text in texts) // 4
+
+    def price(self, usage: Usage) -> float | None:
+        """Return the price of these tokens in USD; ``None`` if it is unknown."""
+        if self._price is not None:
+            return self._price.of(usage)
+        exchange = _EXCHANGE.get()
+        if exchange is None or exchange.kind != "model":
+            return None
+        return cost_of(usage, exchange.argument.model, url=None)
 
     def _exchange(self) -> Exchange:
         exchange = _EXCHANGE.get()

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -23,7 +24,7 @@ from ..models.attachments import check_attachments
 from ..models.errors import ProviderError
 from ..models.protocol import Model
 from .boundary import close_stream
-from .context import GatedModel
+from .context import CALLED_MODEL, GatedModel
 from .engine import Engine
 from .events import Discarded, ModelCalled, ModelReplied, OutputChecked, TextDelta, log
 from .output import RunOutput, retry_note
@@ -48,8 +49,16 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         ModelError: the model failed, and no hook retried or answered.
         OutputError: the final reply does not match the output type, and no retries are left.
     """
+    outer = CALLED_MODEL.get()
+    CALLED_MODEL.set(model)
+    try:
+        return await _call_model(engine, request, engine.boundary.model(model))
+    finally:
+        CALLED_MODEL.set(outer)
+
+
+async def _call_model(engine: Engine, request: ModelRequest, model: Model) -> ModelReply:
     inside_step = request.purpose == "step"
-    model = engine.boundary.model(model)
     attempt = 1
     extra: tuple[Message, ...] = ()
     rejected = 0  # replies that did not match the output type, which have a separate limit
@@ -115,6 +124,15 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         attempt, extra = attempt + 1, (_as_text(reply), Message("user", note))
 
 
+def _server_of(model: Model | None) -> str:
+    """Return the base URL of a model's API without a password; empty if it has none."""
+    try:
+        parts = urlsplit(str(getattr(model, "base_url", "") or ""))
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.netloc else ""
+
+
 async def _get_reply(generation: Generation, no_retry: str) -> tuple[Message, ...] | None:
     """Get a reply from the model. On a failure, fire ``on_error``, where a hook may answer or retry.
 
@@ -178,6 +196,7 @@ class Generation(msgspec.Struct):
             messages=len(request.messages),
             tools=tuple([tool.name for tool in request.tools]),
             provider=self.model.provider,
+            server=_server_of(CALLED_MODEL.get()),
         )
 
     def discard(self, reason: Literal["retry", "replaced", "rejected", "interrupted"]) -> None:
@@ -277,6 +296,7 @@ class Generation(msgspec.Struct):
             request,
             self.source,
             request.ids,
+            response.id,
         )
 
     async def _show(self, delta: str, *, final: bool = False) -> None:

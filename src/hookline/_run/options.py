@@ -17,7 +17,7 @@ from .._kernel.scope import CURRENT, running_hooks
 from .._kernel.validation import check_bool
 from .._kernel.values import Ids
 from ..plugins.loading import without_plugins
-from .budget import Budget, Spending
+from .budget import Budget, Limits, Spending
 from .cancellation import Cancellation, Interrupt
 from .context import AgentContext, DepsT, Services, call_of, lane_of, new_services, services_of
 from .deps import check_context_types, check_deps
@@ -47,6 +47,8 @@ class CommonRunOptions(TypedDict, Generic[DepsT], total=False):
     """Additional hooks for this run."""
     metadata: Mapping[str, Any]
     """Data for ``ctx.state.metadata``."""
+    limits: Limits | None
+    """Limits of this run. Those of the agent and of the conversation apply too."""
     task_id: str | None
     """The id of the task; by default the id of the run."""
     correlation_id: str | None
@@ -134,6 +136,8 @@ def check_options(task: object, options: Mapping[str, Any]) -> None:
         raise TypeError(f"session= takes a Session, not {type(session).__name__}")
     if metadata and not isinstance(metadata, Mapping):
         raise TypeError(f"metadata= takes a dict such as {{'user_role': 'admin'}}, not {metadata!r:.80}")
+    if (limits := options.get("limits")) is not None and not isinstance(limits, Limits):
+        raise TypeError(f"limits= takes Limits(steps=10, tokens=20000), not {limits!r:.80}")
     if options.get("run_id") is not None and options.get("durable") is None:
         raise TypeError("run_id= identifies a durable run: give durable=RunStore('runs.db') too")
     if (run_id := options.get("run_id")) is not None and not (isinstance(run_id, str) and _RUN_ID.fullmatch(run_id)):
@@ -343,7 +347,7 @@ class Preparation:
             return services_of(self._given)
         if self.outer is not None:
             return self.outer.services
-        return new_services(Budget(self._agent.limits), Interrupt(self._cancellation.request))
+        return new_services(Budget(self._limits), Interrupt(self._cancellation.request))
 
     def _session(self, base: Services) -> Session:
         session = self._options.get("session")
@@ -371,7 +375,13 @@ class Preparation:
             return base.budget
         # A detached run counts in the budget of its context, which need not be that of the outer run.
         outer = None if self.outer is None or self.is_detached else self.outer.budget
-        return base.budget.child(self._agent.limits, outer=outer)
+        return base.budget.child(self._limits, outer=outer)
+
+    @property
+    def _limits(self) -> Limits:
+        """The limits of the run that no hook declares."""
+        own: Limits | None = self._options.get("limits")
+        return self._agent.limits if own is None else self._agent.limits.stricter(own)
 
     def _halts(self, base: Services) -> tuple[HaltSwitch, ...]:
         """Return the stop switches of the context, of the lists of runs, of the journal, and of all outer runs.

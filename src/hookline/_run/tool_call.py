@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
@@ -14,15 +15,27 @@ from .._base.attachment import Attachment
 from .._base.frozen import EMPTY
 from .._base.tasks import running_loop
 from .._base.text import duration_text
-from .._kernel.payloads import Progress, Question, ToolCallRequest, ToolCallResult
-from .._kernel.points import ON_PROGRESS
+from .._kernel.errors import HookError
+from .._kernel.payloads import (
+    ApprovalAnswer,
+    ApprovalDecision,
+    ApprovalRequest,
+    Progress,
+    Question,
+    ToolCallRequest,
+    ToolCallResult,
+    unanswered,
+)
+from .._kernel.points import APPROVAL_DECIDED, APPROVAL_REQUESTED, ON_PROGRESS
 from .._kernel.results import HookAnswer
 from .._kernel.values import Outcome, ToolCall
 from ..tools._tool import Tool
 from .context import AgentContext, context_for_call
 from .engine import Engine
-from .events import ToolEnded, ToolProgressed, ToolStarted
+from .events import ApprovalAsked, ApprovalDecided, ToolEnded, ToolProgressed, ToolStarted
 from .lanes import LANE, in_lane
+
+replace = msgspec.structs.replace
 
 
 class PendingCall(msgspec.Struct):
@@ -54,6 +67,8 @@ class PendingCall(msgspec.Struct):
     """The hook or person that blocked, denied or answered the call."""
     denied: bool = False
     began: float = 0.0
+    questions: int = 0
+    """How many questions the tool has asked people so far."""
     reports: tuple[tuple[float | None, str], ...] = ()
     reporter: asyncio.Task[None] | None = None
 
@@ -148,7 +163,44 @@ class CallReports:
                     aio.call_soon_threadsafe(self._queue, call, fraction, message)
 
         of_tool = lane if lane is None or tool.runs_agents else lane.of_tool()
-        return context_for_call(self._engine.ctx, report, call.request, of_tool)
+
+        async def ask(question: str, arguments: Mapping[str, Any], asked_by: str) -> ApprovalAnswer:
+            # Each question has its own hook: a remembered permission covers the hooks that asked, so no later question.
+            by = f"{asked_by or call.request.name} ({secrets.token_hex(4)})"
+            call.questions += 1
+            id = f"{call.request.id}.{call.questions}"
+            with in_lane(of_tool):
+                return await self._ask(replace(call.request, id=id, arguments=arguments), Question(question, by))
+
+        return context_for_call(self._engine.ctx, report, call.request, of_tool, ask)
+
+    async def _ask(self, request: ToolCallRequest, question: Question) -> ApprovalAnswer:
+        """Ask the approvers in the middle of a tool call. They decide about the arguments that the request has."""
+        engine = self._engine
+        if engine.boundary.is_durable:
+            return ApprovalAnswer(deny="A durable run cannot wait for an answer in the middle of a tool call.")
+        same = {"call_id": request.id, "tool": request.name, "digest": request.digest}
+        engine.emit(ApprovalAsked, arguments=request.arguments, questions=(question.text,), **same)
+        answer, by = ApprovalAnswer(deny="The approval failed."), ""
+        decision: Literal["approved", "denied", "edited", "cancelled"] = "cancelled"
+        try:
+            verdict = await engine.fire(
+                APPROVAL_REQUESTED, ApprovalRequest(request, (question,), request.digest), fatal=False
+            )
+            answer = verdict.value or ApprovalAnswer(deny=unanswered((question,)))
+            if answer.wait:
+                answer = ApprovalAnswer(deny="Nobody has answered yet, and this call cannot wait.")
+            by = answer.by or verdict.hook
+            decision = "edited" if answer.edit is not None else "approved" if answer.approve else "denied"
+        except HookError as error:
+            by, decision = error.hook, "denied"
+        finally:
+            message = answer.deny or ""
+            engine.emit(ApprovalDecided, decision=decision, by=by, message=message, **same)
+        await engine.fire(
+            APPROVAL_DECIDED, ApprovalDecision(request.id, decision, by, request.digest, message, engine.ids)
+        )
+        return answer
 
     def _queue(self, call: PendingCall, fraction: float | None, message: str) -> None:
         if call.ended:

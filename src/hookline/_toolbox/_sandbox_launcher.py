@@ -99,6 +99,15 @@ _OPENINGS = {"open": ((2, None), 1), "openat": ((257, 56), 2)}
 _OPENAT2 = (437, 437)
 _SHMGET, _MOST_SHARED = (29, 194), 4096  # memory that cannot be counted either; PostgreSQL needs a few bytes
 _CREATES, _OWNER_RIGHTS = 0o100 | 0o20000000, 0o6000
+# Calls that set the priority and the processors of a process, whose number is the first argument, 0 for the caller.
+_SCHEDULING = {
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+}
+# The number is the second argument, and the first one says of what: this value stands for all processes of a user.
+_PRIORITIES = {"setpriority": ((141, 140), 2), "ioprio_set": ((251, 30), 3)}
 _SOCKET, _SOCKETPAIR, _PRLIMIT, _CLONE, _CLONE3 = (41, 198), (53, 199), (302, 261), (56, 220), (435, 435)
 _NAMESPACES = 0x7E020000  # the flags of clone() that create a namespace
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -363,8 +372,12 @@ def _filter(families: list[int], shared: bool) -> None:
         code += [(equal, 0, 6, _SOCKETPAIR[column]), (load, 0, 0, 24), (mask, 0, 0, 0xF)]
         code += [(equal, 2, 0, 1), (equal, 1, 0, 5), (give, 0, 0, no["EACCES"]), (give, 0, 0, allow)]
         # A process may set its own limits (process 0), but not those of Hookline, which could then not write its log.
-        code += [(equal, 0, 4, _PRLIMIT[column]), (load, 0, 0, 16)]
-        code += [(equal, 1, 0, 0), (give, 0, 0, no["EPERM"]), (give, 0, 0, allow)]
+        for numbers in (_PRLIMIT, *_SCHEDULING.values()):
+            code += [(equal, 0, 4, numbers[column]), (load, 0, 0, 16)]
+            code += [(equal, 1, 0, 0), (give, 0, 0, no["EPERM"]), (give, 0, 0, allow)]
+        for numbers, of_user in _PRIORITIES.values():
+            code += [(equal, 0, 6, numbers[column]), (load, 0, 0, 24), (equal, 0, 2, 0), (load, 0, 0, 16)]
+            code += [(equal, 0, 1, of_user), (give, 0, 0, no["EPERM"]), (give, 0, 0, allow)]
     code += [(give, 0, 0, allow)]
     packed = b"".join(
         operation.to_bytes(2, "little") + bytes((yes, other)) + value.to_bytes(4, "little")

@@ -118,12 +118,16 @@ class _Named(NamedTuple):
 
 
 class _Folder(NamedTuple):
-    """What a folder contains, and when it last changed. Only folders that have changed are searched again."""
+    """What a folder contains, and when it last changed. Only folders that have changed are searched again.
+
+    A folder is closed if this user may not list or enter it.
+    """
 
     changed: int
     has_git: bool
     is_bare: bool
     inner: tuple[str, ...]
+    is_closed: bool
 
 
 _State = tuple[int, int, int, int]
@@ -170,6 +174,7 @@ class Repositories:
             if self._copies:
                 self._mount([found[place] for place in found.keys() - self._created], snapshot)
             snapshot.roots, snapshot.known = self._roots, frozenset(each[:2] for each in found.values())
+            snapshot.closed = {path for path, folder in self._folders.items() if folder.is_closed}
             with _running_lock:
                 _running.add(snapshot)
             return snapshot
@@ -179,15 +184,17 @@ class Repositories:
         with self._lock:
             with _running_lock:
                 _running.discard(snapshot)
-            notes = [note for folder in snapshot.copied for note in self._bring_back(folder)]
+            notes = [note for folder in snapshot.copied for note in self._bring_back(folder, snapshot)]
             for path in snapshot.made:
                 with suppress(OSError):
                     if os.path.getsize(path) == 0:
                         os.unlink(path)
+            for path in {os.path.dirname(path) for path in (*snapshot.links, *snapshot.missing)}:
+                self._open_again(path, snapshot)
             notes += [note for link in snapshot.links for note in self._restore(link, snapshot)]
             notes += [note for path in snapshot.missing for note in self._take_away(path, snapshot)]
             self._named.clear()
-            now = {found.place: found for found in self._find()}
+            now = {found.place: found for found in self._find(snapshot)}
             for place, before in snapshot.prints.items():
                 found = now.get(place)
                 if place not in self._created and (found is None or self._fingerprint(found) != before):
@@ -204,7 +211,8 @@ class Repositories:
 
     # --- Finding ---
 
-    def _find(self) -> Iterator[_Found]:
+    def _find(self, snapshot: Snapshot | None = None) -> Iterator[_Found]:
+        """Return all repositories. After a command, folders that it has closed are opened: git may run there."""
         first, waiting, folders = list(self._holders), list(self._roots), dict[str, _Folder]()
         seen, holders = set[str](), set[str]()
         for path in {str(parent) for root in self._roots for parent in Path(root).parents}:
@@ -215,7 +223,10 @@ class Repositories:
             path = first.pop() if first else waiting.pop()
             if path in folders:
                 continue
-            folders[path] = folder = _look(path, self._folders.get(path))
+            folder = _look(path, self._folders.get(path))
+            if folder.is_closed and snapshot is not None and self._open_again(path, snapshot):
+                folder = _look(path, None)
+            folders[path] = folder
             waiting += folder.inner
             place = os.path.join(path, ".git")
             if folder.has_git or path in self._holders:  # a command may have forbidden to list it
@@ -227,6 +238,16 @@ class Repositories:
             if folder.has_git or folder.is_bare or (path in self._holders and os.path.lexists(place)):
                 holders.add(path)
         self._folders, self._holders = folders, holders
+
+    def _open_again(self, path: str, snapshot: Snapshot) -> bool:
+        """Open a folder that a command has closed, and those above it. Return whether one was opened."""
+        opened = False
+        for folder in (*map(str, reversed(Path(path).parents)), path):
+            if self._inside(folder) and folder not in snapshot.closed and _is_closed(folder):
+                with suppress(OSError):
+                    _allow_owner(folder)
+                    opened = True
+        return opened
 
     def _find_at(self, path: str, seen: set[str]) -> Iterator[_Found]:
         """Return the repository whose files are in a folder, and those inside it."""
@@ -313,6 +334,7 @@ class Repositories:
             elif target := _link(found.place):
                 snapshot.links[found.place] = target
             elif os.path.isfile(found.place):
+                _separate(found.place)
                 snapshot.mount(found.place)
             if not found.folder:
                 continue
@@ -324,6 +346,8 @@ class Repositories:
                 real = _real(path)
                 self._make(real, path in named.folders, snapshot)
                 if self._inside(real) and os.path.exists(real):
+                    for file in _all_files(real) if path in named.folders else (real,):
+                        _separate(file)
                     snapshot.mount(real)
         for folder in {os.path.dirname(link) for link in snapshot.links}:
             # A command could rename a folder with a link, but not a mount.
@@ -353,22 +377,30 @@ class Repositories:
                 _remove(inside)
                 os.symlink(os.readlink(outside), inside)
             elif _STATE.fullmatch(name):
+                _separate(outside)
                 if name not in same or _state(outside) != same[name].outside:
-                    with suppress(FileNotFoundError):  # another git has just removed it
+                    try:
                         same[name] = _copied(outside, inside)
+                    except FileNotFoundError:
+                        pass  # another git has just removed it
+                    except PermissionError:  # of another user: git says so in the sandbox too
+                        snapshot.mount(outside)
             else:
                 if os.path.isdir(inside):
                     _remove(inside)
+                _separate(outside)
                 snapshot.mount(outside)
         for name in same.keys() - names:
             _remove(os.path.join(copy, name))
             del same[name]
 
-    def _bring_back(self, folder: str) -> Iterator[str]:
+    def _bring_back(self, folder: str, snapshot: Snapshot) -> Iterator[str]:
         """Bring the state that git changed in the copy back into the repository."""
         copy, same = self._copy_of(folder), self._same[folder]
         for name in sorted({name for name in _names_in(copy) if _STATE.fullmatch(name)} | same.keys()):
             inside, outside = os.path.join(copy, name), os.path.join(folder, name)
+            if outside in snapshot.mounts:
+                continue  # it could not be copied
             before, now = same.pop(name, _Pair(None, None)), _state(inside)
             if now == before.inside:
                 same[name] = before
@@ -389,18 +421,18 @@ class Repositories:
         parent = os.path.dirname(path)
         if os.path.lexists(path) or not self._inside(parent):
             return
-        with suppress(OSError):
+        try:
             if is_folder:
                 os.makedirs(path)
-            elif parent in snapshot.copied:
-                pass  # commands see a copy, and what they create there is not brought back
-            elif os.path.isdir(parent):
+            elif parent not in snapshot.copied:  # otherwise commands see a copy, and what is new there stays in it
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
                 snapshot.made.append(path)
-            else:
-                while not os.path.lexists(parent):
-                    parent = os.path.dirname(parent)
-                snapshot.missing[path] = parent
+        except FileExistsError:
+            pass
+        except OSError:  # the folder is missing, or a command has made it read-only
+            while not os.path.lexists(parent):
+                parent = os.path.dirname(parent)
+            snapshot.missing[path] = parent
 
     # --- After a command ---
 
@@ -512,6 +544,8 @@ class Snapshot:
         """Links to repositories and to files that they name, and where each leads."""
         self.missing: dict[str, str] = {}
         """Paths that repositories name and that are missing, and for each the nearest folder above that exists."""
+        self.closed: Set[str] = frozenset()
+        """Folders that this user could not list or enter before the command."""
 
     def mount(self, path: str, source: str = "", *, writable: bool = False) -> None:
         """Add a mount; what is read-only stays so."""
@@ -653,7 +687,12 @@ def _look(path: str, known: _Folder | None) -> _Folder:
     names = _names_in(path)
     is_bare = _is_bare(name in names for name in _OF_BARE)
     inner = tuple(os.path.join(path, name) for name, is_folder in names.items() if is_folder and name != ".git")
-    return _Folder(changed, ".git" in names, is_bare, inner)
+    return _Folder(changed, ".git" in names, is_bare, inner, _is_closed(path))
+
+
+def _is_closed(folder: str) -> bool:
+    """Return whether this user may not list or enter a folder."""
+    return not os.access(folder, os.R_OK | os.X_OK)
 
 
 _OF_BARE = ("HEAD", "commondir", "objects", "refs")
@@ -859,15 +898,11 @@ def _is_index(path: str) -> bool:
         return True
     except (OSError, ValueError, IndexError):
         return False
-    return _NOT_IN_INDEX.isdisjoint(part for name in names for part in _parts(name))
+    return _NOT_IN_INDEX.search(b"\0".join(names)) is None
 
 
-def _parts(name: bytes) -> list[bytes]:
-    """Return the folders and the name of a file; the name of a folder ends with a slash, and may be missing."""
-    return name.lower().removesuffix(b"/").split(b"/") if name else []
-
-
-_NOT_IN_INDEX = frozenset((b"", b".", b"..", b".git", b"git~1"))
+_NOT_IN_INDEX = re.compile(rb"(?:\A|[\0/])(?:/|(?:\.\.?|\.git|git~1)(?:[\0/]|\Z))", re.IGNORECASE)
+"""Names, separated by zero bytes, one of which has an empty part or one of these. It may end with a slash."""
 
 
 def _config_of(index: str) -> str:
@@ -885,30 +920,33 @@ def _names_in_index(data: bytes, digest: int) -> Iterator[bytes]:
     if data[:4] != b"DIRC" or version not in (2, 3, 4):
         raise ValueError("not an index")
     at, name = 12, b""
+    fixed = 40 + digest
     whole: dict[int, int] = {}  # where entries with a whole name begin, and their numbers
     for number in range(count):
-        start, at = at, at + 40 + digest + 2
-        at += 2 if data[at - 2] & 0x40 else 0  # further flags
-        keep = 0
+        start, at = at, at + fixed + 2
+        flags = data[at - 2] << 8 | data[at - 1]
+        at += 2 if flags & 0x4000 else 0  # further flags
         if version == 4:  # only the end of the name, and how much of the name before is replaced
-            keep, at = len(name), at + 1
-            byte = data[at - 1]
+            byte, at = data[at], at + 1
             cut = byte & 127
             while byte & 128:
                 byte, at = data[at], at + 1
                 cut = ((cut + 1) << 7) | (byte & 127)
-            keep -= cut
+            keep = len(name) - cut
             if keep < 0:
                 raise ValueError("a name that is too short")
-        end = data.index(b"\0", at)
-        name = name[:keep] + data[at:end]
-        length = int.from_bytes(data[start + 40 + digest : start + 42 + digest], "big") & 0xFFF
-        if length != min(len(name), 0xFFF):  # git counts, and does not look for the zero byte
+            end = data.index(0, at)
+            name = name[:keep] + data[at:end]
+            at = end + 1
+        else:
+            keep, end = 0, data.index(0, at)
+            name = data[at:end]
+            at = start + (end - start + 8 & ~7)
+        if flags & 0xFFF != min(len(name), 0xFFF):  # git counts, and does not look for the zero byte
             raise ValueError("a wrong length of a name")
         yield name
         if not keep:
             whole[start] = number
-        at = end + 1 if version == 4 else start + (end - start + 8) // 8 * 8
     # Git may read the entries from the places that the extension IEOT names, or look for extensions elsewhere (EOIE).
     last = len(data) - 12 - 2 * digest
     if data[last : last + 4] == b"EOIE" and int.from_bytes(data[last + 8 : last + 12], "big") != at:
@@ -937,14 +975,60 @@ def _set_aside(path: str) -> str:
     number, held = 1, f"{path}.held"
     while os.path.lexists(held):
         held = f"{path}.held{(number := number + 1)}"
+    _allow_owner(os.path.dirname(path))  # the command may have forbidden changes
     folder = _open_folder(os.path.dirname(path))
     try:
-        allowed = stat.S_IMODE(os.fstat(folder).st_mode) | stat.S_IRWXU  # the command may have forbidden changes
-        os.chmod(f"/proc/self/fd/{folder}", allowed)
         os.rename(os.path.basename(path), os.path.basename(held), src_dir_fd=folder, dst_dir_fd=folder)
     finally:
         os.close(folder)
     return held
+
+
+def _separate(path: str) -> None:
+    """Give a file a content of its own if it has several names (hard links), by which a command could change it."""
+    state = _regular(path)
+    if state is None or state.st_nlink < 2:
+        return
+    with suppress(OSError):  # this user may not: then a change is found afterwards
+        folder = _open_folder(os.path.dirname(path))
+        name = os.path.basename(path)
+        staged = f"{name}.{os.urandom(6).hex()}.new"
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            with open(os.open(name, flags, dir_fd=folder), "rb") as file:
+                state = os.fstat(file.fileno())
+                made = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+                with open(made, "wb") as copy:
+                    shutil.copyfileobj(file, copy)
+                    os.fchown(made, state.st_uid, state.st_gid)
+                    os.fchmod(made, stat.S_IMODE(state.st_mode) & 0o777)
+            os.utime(staged, ns=(state.st_atime_ns, state.st_mtime_ns), dir_fd=folder)
+            os.rename(staged, name, src_dir_fd=folder, dst_dir_fd=folder)
+        finally:
+            with suppress(OSError):
+                os.unlink(staged, dir_fd=folder)
+            os.close(folder)
+
+
+def _regular(path: str) -> os.stat_result | None:
+    """Return the state of a file; ``None`` if it is missing, a link, or no ordinary file."""
+    with suppress(OSError):
+        state = os.lstat(path)
+        return state if stat.S_ISREG(state.st_mode) else None
+    return None
+
+
+def _allow_owner(folder: str) -> None:
+    """Let the owner of a folder list, enter and change it.
+
+    Raises:
+        OSError: this is not possible, such as when it is a link now.
+    """
+    opened = _open_folder(folder)
+    try:
+        os.chmod(f"/proc/self/fd/{opened}", stat.S_IMODE(os.fstat(opened).st_mode) | stat.S_IRWXU)
+    finally:
+        os.close(opened)
 
 
 def _open_folder(path: str) -> int:

@@ -192,6 +192,11 @@ class ConfinedFolder:
                 "level 'landlock' cannot make an exception for it: put the work into another folder, move this file "
                 "out of it, install bubblewrap, or let commands only read with Sandbox(write=False)"
             )
+        if os.path.isfile(file.path) and os.lstat(file.path).st_nlink > 1:
+            raise RegistrationError(
+                f"{file.path} is {file.description}, and has a second name (a hard link), by which commands could "
+                "change it: replace it by a copy of itself"
+            )
         whole_folder = file.beside or not os.path.exists(file.path)
         place = os.path.dirname(file.path) if whole_folder and not file.is_folder else file.path
         if place == root or not is_below(place, root):
@@ -367,10 +372,13 @@ class ConfinedFolder:
         pages, files = 0, dict[tuple[int, int], int]()
         for pid in pids:
             try:
-                with open(f"/proc/{pid}/statm", "rb") as file:
-                    pages += int(file.read().split()[1])
+                pages += _pages(pid)[1]
                 files |= _memory_files(pid)
-            except (OSError, IndexError):
+            except PermissionError:
+                with suppress(OSError):  # the files of a process that ends cannot be read either
+                    if _pages(pid)[0] and not (self.level == "bubblewrap" and _is_bubblewrap(pid, pids)):
+                        return "hid the files that it has open (PR_SET_DUMPABLE), so its memory cannot be counted"
+            except OSError:
                 continue  # it has ended
         if pages * os.sysconf("SC_PAGE_SIZE") + sum(files.values()) > self.sandbox.memory:
             return f"used more than {self.sandbox.memory / 1e6:.0f} MB of memory"
@@ -383,6 +391,27 @@ _GIT_SETTINGS = (
     "[user]\n\tname = Hookline\n\temail = hookline@localhost\n[init]\n\tdefaultBranch = main\n"
     "[gc]\n\tauto = 0\n\tpackRefs = false\n"  # packed references would be missing outside until the command ends
 )
+
+
+def _is_bubblewrap(pid: int, pids: Collection[int]) -> bool:
+    """Return whether a process is that of bubblewrap, or its child, the first process inside.
+
+    Where bubblewrap has the rights of root (setuid), their files cannot be read.
+    """
+    parent = _parent(pid)
+    return parent not in pids or _parent(parent) not in pids
+
+
+def _parent(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[1])
+
+
+def _pages(pid: int) -> tuple[int, int]:
+    """Return how many pages of memory a process has, and how many of them are in use; none at its end."""
+    with open(f"/proc/{pid}/statm", "rb") as file:
+        size, used, *_ = file.read().split()
+    return int(size), int(used)
 
 
 def _memory_files(pid: int) -> dict[tuple[int, int], int]:

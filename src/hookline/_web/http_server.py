@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .._base.errors import HooklineError, NotInstalledError
 from .._net.urls import bracketed
-from .middleware import App, SecurityMiddleware, is_loopback
+from .middleware import App, SecurityMiddleware, is_loopback, with_cors
 
 if TYPE_CHECKING:
     from uvicorn import Server
@@ -67,6 +67,7 @@ class HttpServer:
         host: the address to listen on. Other machines can connect only if it is not a loopback address.
         port: the port to listen on; 0 picks a free one, see :attr:`url`.
         hosts: host names to accept besides ``localhost`` and IP addresses, such as the name of a reverse proxy.
+        origins: other origins whose pages may send requests and read the responses.
         max_body: the limit for a request body or a WebSocket message, in bytes.
         body_seconds: how long a client may take to send a request body.
         grace: how many seconds running requests get to finish when the server stops.
@@ -83,6 +84,7 @@ class HttpServer:
         port: int = 8080,
         *,
         hosts: Iterable[str] = (),
+        origins: Iterable[str] = (),
         max_body: int = MAX_BODY,
         body_seconds: float = BODY_SECONDS,
         grace: float = 5.0,
@@ -97,6 +99,7 @@ class HttpServer:
         self.host = host
         self.port = port
         self._hosts = tuple(hosts)
+        self._origins = tuple(origins)
         self._max_body = max_body
         self._body_seconds = body_seconds
         self._grace = grace
@@ -127,7 +130,16 @@ class HttpServer:
         from starlette.applications import Starlette
 
         self._app = Starlette(routes=self._routes())
-        app = SecurityMiddleware(self._app, hosts=self._hosts, max_body=self._max_body, body_seconds=self._body_seconds)
+        app = with_cors(
+            SecurityMiddleware(
+                self._app,
+                hosts=self._hosts,
+                origins=self._origins,
+                max_body=self._max_body,
+                body_seconds=self._body_seconds,
+            ),
+            self._origins,
+        )
         listener = self._listen()
         self.port = listener.getsockname()[1]
         self._server = _uvicorn_server(app, max_message=self._max_body, grace=self._grace)

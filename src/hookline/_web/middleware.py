@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from .._net.urls import UrlError, address_of, bracketed, parse_host
+from .._net.urls import UrlError, address_of, bracketed, parse_host, parse_url
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -33,6 +33,9 @@ HEADERS = {
 }
 """Headers that are added to every response that does not set them itself."""
 
+EXPOSED_HEADERS = ("X-Hookline-Run", "X-Correlation-ID", "X-Request-ID", "Retry-After", "ETag")
+"""Response headers that pages of other origins may read."""
+
 SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 """Methods that change nothing."""
 
@@ -49,7 +52,10 @@ _DRAIN_BYTES, _DRAIN_SECONDS = 8_000_000, 2.0
 
 
 class RequestRejectedError(Exception):
-    """The middleware rejects the request and answers it. Code in between lets the error pass and may add headers."""
+    """The middleware rejects the request and answers it.
+
+    Code in between lets the error pass, and may add headers, or a body with its type in them.
+    """
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -57,10 +63,51 @@ class RequestRejectedError(Exception):
         self.code = code
         self.message = message
         self.headers: list[tuple[bytes, bytes]] = []
+        self.body: bytes | None = None
 
 
 class ClientDisconnectedError(Exception):
     """The client closed its connection or stopped reading, so the response cannot be delivered."""
+
+
+def with_cors(app: App, origins: Iterable[str], *, credentials: bool = False) -> App:
+    """Return an application whose responses browsers show to pages of these origins.
+
+    Args:
+        app: the application.
+        origins: the origins, such as ``https://app.example.com``; without any, the application is returned as it is.
+        credentials: whether these pages may send the cookies of the application.
+    """
+    if not (allowed := tuple(origins)):
+        return app
+    from starlette.middleware.cors import CORSMiddleware
+
+    return CORSMiddleware(
+        app,
+        allow_origins=allowed,
+        allow_methods=("*",),
+        allow_headers=("*",),
+        allow_credentials=credentials,
+        allow_private_network=True,
+        expose_headers=EXPOSED_HEADERS,
+    )
+
+
+def check_origin(origin: str) -> None:
+    """Check an origin as browsers send it.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    try:
+        valid = parse_url(origin).origin == origin
+    except UrlError:
+        valid = False
+    if not valid:
+        raise ValueError(
+            f"origins has {origin!r:.80}: an origin is a scheme and a host in lower case, and a port if it is "
+            "unusual, such as https://app.example.com or http://localhost:5173"
+        )
 
 
 class SecurityMiddleware:
@@ -216,9 +263,11 @@ class _Exchange:
             await self._receive()
             await self._send({"type": "websocket.close", "code": 1008, "reason": rejection.code})
             return
-        body = msgspec.json.encode({"error": {"code": rejection.code, "message": rejection.message}})
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        headers += rejection.headers
+        headers, body = list(rejection.headers), rejection.body
+        if body is None:
+            body = msgspec.json.encode({"error": {"code": rejection.code, "message": rejection.message}})
+            headers.append((b"content-type", b"application/json"))
+        headers.append((b"content-length", str(len(body)).encode()))
         if not self._body_complete:
             headers.append((b"connection", b"close"))
         await self.send({"type": "http.response.start", "status": rejection.status, "headers": headers})

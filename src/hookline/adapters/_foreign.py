@@ -74,8 +74,6 @@ class AdapterOptions(TypedDict, total=False):
     """The plugins that take part; ``None`` for all."""
     limits: Limits | None
     """The limits of each run. Hookline adds no step limit of its own: the framework has one."""
-    max_steps: float | None
-    """Short for ``limits=Limits(steps=max_steps)``."""
     record: bool | str | os.PathLike[str] | RecordHook
     """Whether, and where, to record what hooks see and decide."""
     runs: bool | str | os.PathLike[str] | JournalStore | Hook
@@ -324,9 +322,9 @@ class Adapter:
             raise RegistrationError(f"price= takes Price(input=0.5, output=1.5), not {price!r:.80}")
         self._llm = None if llm is None else resolve_model(llm)
         strict = given.pop("strict", False)
-        given.setdefault("max_steps", None)
-        if given["max_steps"] is None and (given.get("limits") or Limits()).steps is None:
-            given["max_steps"] = math.inf
+        limits = given.get("limits") or Limits()
+        if isinstance(limits, Limits) and limits.steps is None:
+            given["limits"] = msgspec.structs.replace(limits, steps=math.inf)
         name = given.pop("name", support.framework)
         model = ForeignModel(support.framework, price, support.check_request)
         self.agent = ForeignAgent(name, llm=model, hooks=_registry(hooks), **given)

@@ -10,6 +10,7 @@ import msgspec
 from .._base.frozen import json_text, plain
 from .._base.text import shorten
 from .._kernel.results import HookAction, Verdict
+from ..explain.words import verb_words
 from .report import Kind
 
 WORDS = {
@@ -50,7 +51,7 @@ class MomentOutcome(msgspec.Struct, frozen=True):
         value = self.value if isinstance(self.value, str) or self.value is None else json_text(self.value)
         by = f" by {self.hook}" if self.hook else ""
         reason = f" ({self.reason})" if self.reason and self.reason != value else ""
-        return shorten(f"{self.verb}{by}{reason}{f': {value}' if value else ''}", _LENGTH)
+        return shorten(f"{verb_words(self.verb)[0]}{by}{reason}{f': {value}' if value else ''}", _LENGTH)
 
 
 def outcome_of(verdict: Verdict) -> MomentOutcome:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from .._base.frozen import plain
 from .._kernel.errors import HooklineError
 from .._kernel.payloads import ModelReply, ModelRequest
 from .._kernel.registry import HookRegistry
@@ -20,7 +21,7 @@ from .._run.environment import make_id
 from .._run.session import Session
 from ..models.protocol import Model
 from ..records.format import RunInfo, ToolInfo
-from ..tools._tool import Tool
+from ..tools._tool import Tool, jsonable
 from ..tools.registry import ToolRegistry, ToolsView
 
 if TYPE_CHECKING:
@@ -337,6 +338,11 @@ class BacktestContext(AgentContext[Any]):
         model = self._model if self._model is not None else RefusingModel(info.model, info.provider)
         return GatedModel(model, _ask)
 
+    @property
+    def is_replay(self) -> bool:
+        """``True``: nothing is called."""
+        return True
+
     # Not recorded.
 
     @property
@@ -408,6 +414,12 @@ class BacktestContext(AgentContext[Any]):
         return ToolsView(_registry(self._run.info.tools))
 
     # Actions.
+
+    async def once(self, name: str, read: Callable[[], Any]) -> Any:
+        """Return what a hook reads now: moments do not contain what it read in the run."""
+        PROBE.note("ctx.once")
+        found = read()
+        return plain(jsonable(await found if hasattr(found, "__await__") else found))
 
     async def fire(self, point: str, payload: Any) -> Any:
         """Refuse to fire a point."""

@@ -40,9 +40,38 @@ def headline(report: Report) -> str:
     return f"{report.different_runs:,} of {counted(report.runs, 'run')} would differ: {', '.join(named)}."
 
 
+def how_sure(report: Report) -> str:
+    """Return how far the answer of a report can be trusted, as a sentence; empty if no moment was judged."""
+    found, guesses = report.differences, report.certainty.guess
+    if not report.moments or not report.judged:
+        return ""
+    if not found.total:
+        return f"{counted(guesses, 'answer')} may be wrong: see the guesses." if guesses else "That is certain."
+    if found.exact == found.total:
+        return "That is certain: up to the first difference, each run went exactly this way."
+    are = "is" if found.exact == 1 else "are"
+    parts = [f"{found.exact:,} of {counted(found.total, 'difference')} {are} certain"]
+    if found.conditional:
+        parts.append(f"{found.conditional:,} came later in a run that would have differed before")
+    if found.guess:
+        guessed = "is a guess" if found.guess == 1 else "are guesses"
+        parts.append(f"{found.guess:,} {guessed}, because a hook read something that is not recorded")
+    return f"{'; '.join(parts)}."
+
+
 def in_words(kind: Kind) -> str:
     """Return a kind of difference as it is shown."""
     return kind.replace("_", " ")
+
+
+def tone_of(kind: str) -> str:
+    """Return the colour of a kind of difference, the same on pages and in the terminal."""
+    kind = kind.replace(" ", "_")
+    if kind in ("newly_blocked", "newly_ended", "raised"):
+        return "red"
+    if kind.endswith("_asked"):
+        return "violet"
+    return "grey" if kind == "same" else "amber"
 
 
 def explain_command(example: Example) -> str:
@@ -68,18 +97,19 @@ def report_page(report: Report, *, about: Mapping[str, str] = EMPTY) -> str:
     return html_page(
         title,
         assets=("theme.css", "common.js", "backtest.css", "backtest.js"),
-        data={"headline": title, "about": dict(about), "report": _shown(report)},
+        data={"headline": title, "sure": how_sure(report), "about": dict(about), "report": _shown(report)},
         body='<div id="page"></div><noscript>This page draws the report with JavaScript.</noscript>',
     )
 
 
 def _shown(report: Report) -> dict[str, Any]:
     shown: dict[str, Any] = msgspec.to_builtins(report)
-    shown["exact_share"] = report.exact_share
     shown["differences"] = msgspec.to_builtins(report.differences)
     for part in ("labels", "labels_then"):
         confusion = getattr(report, part)
         shown[part] |= {"precision": confusion.precision, "recall": confusion.recall, "total": confusion.total}
+    for cell in shown["cells"]:
+        cell["tone"] = tone_of(cell["kind"])
     groups: list[tuple[str, Sequence[Cell | HookFailure]]] = [("cells", report.cells), ("failures", report.failures)]
     for group, items in groups:
         for made, item in zip(shown[group], items, strict=True):

@@ -79,7 +79,7 @@ class Count(Frozen, frozen=True):
 class Example(Frozen, frozen=True, omit_defaults=True):
     """One moment, to open with ``hookline explain RUN --at 12``.
 
-    ``then`` and ``now`` are decisions in words (``block by no_sudo: sudo is not allowed``; empty if no hook decided).
+    ``then`` and ``now`` are decisions in words (``blocked by no_sudo: sudo is not allowed``; empty if no hook decided).
     ``subject`` is the tool call or another short form of the payload.
     """
 

@@ -7,6 +7,7 @@ from .protocol import Address as Address
 from .protocol import Capabilities as Capabilities
 from .protocol import Channel as Channel
 from .protocol import ChannelError as ChannelError
+from .protocol import Deliver as Deliver
 from .protocol import Health as Health
 from .protocol import UndeliverableError as UndeliverableError
 from .slack.approver import SlackApprover as SlackApprover

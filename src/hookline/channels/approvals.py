@@ -413,7 +413,7 @@ class Approvals:
     def _notify_channel(self, key: str) -> None:
         """Pass the calls that people can decide about to the channel, if it has a method for that."""
         prompts = [
-            ApprovalPrompt(pending.code, pending.messages[-1].token, pending.row.digest, pending.row.expires)
+            prompt_of(pending)
             for pending in self._pending.get(key, {}).values()
             if pending.decidable and pending.complete
         ]
@@ -610,11 +610,33 @@ def render_line(pending: PendingApproval, *, hide_arguments: bool) -> str:
     return f"{pending.code}: {one_line(row.tool)}{arguments}, until {format_time(row.expires)}"
 
 
-def _reasons(row: ApprovalRow) -> list[str]:
+def prompt_of(pending: PendingApproval) -> ApprovalPrompt:
+    """Return a call that was shown completely, for a channel with buttons."""
+    row = pending.row
+    return ApprovalPrompt(
+        pending.code,
+        pending.messages[-1].token,
+        row.digest,
+        row.expires,
+        row.agent,
+        row.tool,
+        visible_json(row.arguments),
+        tuple(_questions(row)),
+        row.who_is_needed,
+        row.needed + len(row.approved_by) == 1,
+    )
+
+
+def _questions(row: ApprovalRow) -> list[str]:
     lines = []
     for question in row.questions:
         why = f" ({one_line(question.reason)})" if question.reason else ""
         lines.append(f"{one_line(question.hook) or 'A hook'} asks: {one_line(question.text)}{why}")
+    return lines
+
+
+def _reasons(row: ApprovalRow) -> list[str]:
+    lines = _questions(row)
     return [*lines, one_line(row.who_is_needed)] if row.who_is_needed else lines
 
 

@@ -15,12 +15,16 @@ from .._kernel.points import Point
 from .._kernel.results import Verdict
 from .._run.context import AgentContext
 from .._run.session import Session
+from .._web.chat.protocol import Speaker
 from ..stores.channel_points import BEFORE_DISPATCH, MESSAGE_SENDING
 from ..stores.mailbox import Mailbox
 from ..stores.sessions import SessionStore, was_saved
-from .protocol import Address, Answerer
+from .protocol import Address, Answerer, Opening
 
 log = logging.getLogger("hookline")
+
+DEFAULT_PERSONALITY = "default"
+"""How the command ``/personality`` names the agent without a personality."""
 
 
 def key_of(address: Address) -> str:
@@ -46,6 +50,20 @@ def session_id(key: str, generation: int = 0) -> str:
     """Return the session id of a conversation, safe as a file name. ``/new`` starts the next ``generation``."""
     channel = "".join(c if c.isascii() and c.isalnum() else "-" for c in address_of(key).channel)[:20]
     return f"{channel}-{sha256(key.encode()).hexdigest()[:32]}" + (f"-{generation}" if generation else "")
+
+
+def opening_of(answerer: Any) -> Opening:
+    """Return what channels can show before a conversation with an agent or a roster begins."""
+    first: str = getattr(answerer, "first", "")
+    personalities: dict[str, Any] = getattr(answerer, "personalities", {})
+    agent = answerer[first] if first in personalities else getattr(answerer, "base", answerer)
+    speakers = [
+        Speaker(id, each.display_name, each.description, answerer[id].suggestions)
+        for id, each in sorted(personalities.items(), key=lambda item: (item[0] != first, item[0]))
+    ]
+    if speakers and not first and DEFAULT_PERSONALITY not in personalities:
+        speakers.insert(0, Speaker(DEFAULT_PERSONALITY, agent.name, agent.description, agent.suggestions))
+    return Opening(getattr(agent, "description", ""), getattr(agent, "suggestions", ()), tuple(speakers))
 
 
 class Conversations:

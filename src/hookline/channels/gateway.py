@@ -29,7 +29,7 @@ from ..stores.runs import RunStore
 from ..stores.sessions import SessionStore
 from .access import Access
 from .approvals import Approvals
-from .conversations import Conversations, address_of
+from .conversations import Conversations, address_of, opening_of
 from .durable import Journals
 from .inbox import Inbox
 from .options import GatewayOptions
@@ -239,6 +239,8 @@ class Gateway:
     async def _start_channel(self, channel: Channel) -> None:
         if (clean_stored := getattr(channel, "clean_stored", None)) is not None:
             clean_stored(partial(clean_for, self._answerer))
+        if (introduce := getattr(channel, "introduce", None)) is not None:
+            introduce(partial(opening_of, self._answerer))
         await channel.start(partial(self._inbox.deliver, channel.name))
         self._started.append(channel)
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from .._base.frozen import Frozen
 from .._kernel.errors import HooklineError
+from .._web.chat.protocol import Speaker
 from ..stores.messages import InboundMessage, OutboundMessage
 
 Deliver = Callable[[InboundMessage], Awaitable[bool]]
@@ -71,13 +72,21 @@ class ApprovalPrompt(Frozen, frozen=True):
 
     ``key`` is the key of the last message that shows the call. ``digest`` is the digest of the call: a channel with
     buttons returns it in ``InboundMessage.digest``, so that a button approves exactly the call above it. ``expires`` is
-    the Unix time until which people can decide.
+    the Unix time until which people can decide. ``arguments`` is JSON in which every character is visible, and
+    ``questions`` are what hooks ask. A call that several people must approve (``needed`` says so) is not ``single``: it
+    can be approved once, and not edited.
     """
 
     code: str
     key: str
     digest: str = ""
     expires: float = 0.0
+    agent: str = ""
+    tool: str = ""
+    arguments: str = ""
+    questions: tuple[str, ...] = ()
+    needed: str = ""
+    single: bool = True
 
 
 class ApprovalOutcome(Frozen, frozen=True):
@@ -121,6 +130,18 @@ class Draft(Frozen, frozen=True):
     text: str = ""
 
 
+class Opening(Frozen, frozen=True):
+    """What a channel can show before a conversation begins.
+
+    ``about`` says in one line who answers, ``suggestions`` are what people could write first, and ``speakers`` the
+    personalities that ``/personality ID`` switches to; the first of them begins.
+    """
+
+    about: str = ""
+    suggestions: tuple[str, ...] = ()
+    speakers: tuple[Speaker, ...] = ()
+
+
 @runtime_checkable
 class Channel(Protocol):
     """Connects the gateway to one platform.
@@ -140,6 +161,7 @@ class Channel(Protocol):
       longer waits, to show the outcome where the call is shown.
     - ``async read_file(file, max_size)``: return the content of an :class:`InboundFile` of a received message. It
       raises :class:`AttachmentError` if the file has more than ``max_size`` bytes.
+    - ``introduce(opening)``: called before ``start``. ``opening()`` returns the present :class:`Opening`.
     - ``clean_stored(clean)``: called before ``start``, if the channel stores messages itself. ``clean`` returns a text
       without what hooks of the agent replace in everything that is stored.
     - ``routes()``: Starlette routes. The gateway serves the routes of all channels on one port.

@@ -44,6 +44,7 @@ from ..stores.errors import StoreError
 from ..stores.mailbox import InboxItem, LeaseLostError, Mailbox
 from ..stores.messages import InboundMessage, OutboundMessage
 from ..stores.sessions import SessionRecord
+from ..stores.spending import REACHED
 from . import notices
 from .activity import ActivityIndicator
 from .approvals import Approvals
@@ -692,6 +693,8 @@ def _reply_text(result: AgentResult[Any] | None, stopped: bool) -> str:
         return notices.CANCELLED
     if result.status == "stopped" and result.stop is not None and result.stop.kind == "halted":
         return f"{result.reply}\n\n{notices.halted(result.stop.message)}".strip()
+    if result.status == "stopped" and result.stop is not None and result.stop.message.startswith(REACHED):
+        return f"{result.reply}\n\n{notices.STOPPED_EARLY} {result.stop.message}".strip()
     if result.status == "stopped":
         return f"{result.reply}\n\n{notices.STOPPED_EARLY}".strip()
     return result.reply

@@ -38,6 +38,7 @@ GROUPS = {
         "explain": "Show each step of a recorded run, and what each hook decided.",
         "diff": "Show two recorded runs side by side.",
         "stats": "Show statistics of runs: models, tools, hooks, tokens, cost and time.",
+        "spending": "Show what users, sessions and agents have spent of their limits, or let one spend again.",
         "audit": "Verify, show or search audit logs, or create a key pair for signing.",
     },
     "Test rules on recorded runs": {

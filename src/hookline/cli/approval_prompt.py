@@ -69,6 +69,7 @@ def describe_call(
     """Describe a call for approval: the tool, its exact arguments, the questions of hooks, the run, and who may decide.
 
     The model influences all of these texts, so none of them may start a new line and look like output of this program.
+    A terminal also needs :func:`indent_overflow`, because it breaks lines that are too long.
     """
     given = arguments_text(arguments, None)
     if len(given) > 80 and arguments:

@@ -28,7 +28,7 @@ from .help import Command, ListingGroup
 from .options import AsJson, with_settings
 from .output import console, print_facts, print_parts, print_table, short_path, state_text, write_json
 from .terminal import Terminal, can_move_cursor
-from .text import ID_LENGTH, arguments_text, counted, printable, rough_duration, short, short_id
+from .text import ID_LENGTH, arguments_text, counted, indent_overflow, printable, rough_duration, short, short_id
 
 if TYPE_CHECKING:
     from ..stores.approvals import ApprovalStore
@@ -186,7 +186,7 @@ def _decide_and_print(config: Configuration, id: str, **decision: Any) -> int:
     store = _store(config)
     row = store.find(id, short=True)
     if row.status == "pending":
-        typer.echo(describe_row(row).strip("\n"))
+        typer.echo(indent_overflow(describe_row(row).strip("\n"), sys.stdout))
     done = store.decide(row.id, digest=row.digest, by=current_user(), **decision)
     typer.echo(decision_text(done, decision.get("pattern")))
     return 0

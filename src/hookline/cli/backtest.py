@@ -19,6 +19,7 @@ from ..config.sources import Configuration
 from .errors import COMPLETED, FAILED, SKIPPED, print_note, print_skipped, set_up_logging
 from .explain import write_page
 from .help import Command
+from .hook_line import TONES
 from .names import RecordNames, named_records
 from .options import Since, with_settings
 from .output import print_parts, print_table, short_path, write_json
@@ -246,14 +247,14 @@ class ProgressBar:
 
 def _print(report: Report, folder: str) -> None:
     """Print a report. ``folder`` is where ``hookline explain`` looks for runs by itself."""
-    from ..backtest.page import headline, in_words
+    from ..backtest.page import headline, how_sure, in_words
 
-    exact = f" The answer is exact for {report.exact_share:.0%} of the moments." if report.moments else ""
     print_parts(
-        Text(headline(report), style="bold green" if not report.differences.total else "bold yellow"),
+        Text(headline(report), style="bold" if not report.differences.total else "bold yellow"),
+        Text(sure) if (sure := how_sure(report)) else None,
         Text(
             f"{counted(report.runs, 'run')}, {counted(report.moments, 'moment')}, {report.judged:,} judged "
-            f"in {report.seconds:.1f} s.{exact}"
+            f"in {report.seconds:.1f} s."
         ),
     )
     cells = [cell for cell in report.cells if cell.kind != "same" or cell.hook]
@@ -275,8 +276,10 @@ def _print(report: Report, folder: str) -> None:
 
 
 def _row(cell: Cell, kind: str) -> tuple[object, ...]:
+    from ..backtest.page import tone_of
+
     count: Count = cell.count
-    style = "dim" if cell.kind == "same" else "red" if cell.kind == "raised" else "yellow"
+    style = TONES[tone_of(cell.kind)]
     numbers = (f"{number:,}" if number else "" for number in (count.exact, count.conditional, count.guess))
     return cell.hook, f"{cell.point} {cell.tool}".rstrip(), Text(kind, style=style), *numbers
 

@@ -224,13 +224,13 @@ def table_state(database: PostgresDatabase) -> str:
 def replaced_files(config: Configuration) -> list[str]:
     """Return the files and folders that stores use without a database, by default."""
     from ..server.options import ServerOptions
-    from ..stores.paths import default_approvals_path, default_runs_path
+    from ..stores.paths import default_approvals_path, default_runs_path, default_spending_path
 
     project = config.file.parent if config.file else "."
     runs = str(default_runs_path(project))
     data = user_folder("data")
     keys = ServerOptions.of(config.settings.server).keys_path(runs, config.home)
-    named = [runs, str(default_approvals_path(project)), keys]
+    named = [runs, str(default_approvals_path(project)), str(default_spending_path(project)), keys]
     return [*named, *(str(data / name) for name in ("sessions", "gateway.db", "chats.db"))]
 
 

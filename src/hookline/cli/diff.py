@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
@@ -14,10 +15,11 @@ from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from ..explain.comparison import Comparison, Pair, RunPart, compare, summary
 from ..explain.text_diff import Part
-from ..explain.words import STATUSES
+from ..explain.words import gate_of
 from .errors import COMPLETED, FAILED
-from .explain import TONES, diff_text, load_view, word_of, write_page
+from .explain import diff_text, load_view, word_of, write_page
 from .help import Command
+from .hook_line import is_ascii, sign, style_of
 from .options import AsJson, with_settings
 from .output import console, print_parts, time_text, write_json
 from .text import counted, printable
@@ -113,7 +115,7 @@ class _Printer:
     def heads(self) -> tuple[Text, Text]:
         def head(run: str, status: str, time: float, elapsed: float) -> Text:
             return Text.assemble(
-                (printable(status, keep=""), TONES[STATUSES.get(status, "grey")]),
+                (printable(status, keep=""), style_of(status)),
                 f" {printable(run, keep='')}\n",
                 (f"{time_text(time)} · {duration_text(elapsed)}", "dim"),
             )
@@ -180,7 +182,8 @@ def _verbs(part: RunPart | None) -> Text:
     """Return what the hooks did in a part."""
     if part is None:
         return Text()
-    words = [(word_of(verb), hook) for verb, hook in part.verbs]
-    return Text(", ").join(
-        [Text.assemble((word, TONES[tone]), f" {printable(hook, keep='')}") for (word, tone), hook in words]
-    )
+    found = []
+    for verb, hook in part.verbs:
+        mark = sign(gate_of(verb), ascii=is_ascii(sys.stdout))
+        found.append(Text.assemble(mark, " ", (word_of(verb)[0], style_of(verb)), f" {printable(hook, keep='')}"))
+    return Text(", ").join(found)

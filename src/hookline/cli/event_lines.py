@@ -12,23 +12,17 @@ from .._kernel.events import Event, HookExecuted, JudgedBeforeRewrite, MergeLost
 from .._kernel.state import AgentResult
 from .._kernel.values import Ids
 from .._run import events as e
+from ..explain.gates import DECIDING, GateCall, decided, strongest
 from ..explain.totals import SubagentTotals
+from ..explain.words import VERBS, gate_of, verb_phrase
 from ..hooks.shadow_mode import ShadowDecided
 from .text import arguments_text, printable, run_summary, short
 
-_VERBS = {
-    "replace": "rewrites",
-    "block": "blocks",
-    "answer": "answers instead",
-    "retry": "requests a retry",
-    "stop": "stops the run",
-    "end": "ends the run",
-    "keep_going": "keeps it going",
-    "merge": "adds",
-    "claim": "claims",
-}
 _HIDDEN_POINTS = ("on_token", "approval_requested")
 """Points whose verdicts are not shown: there are too many, or another event shows them."""
+_SHOWN_ELSEWHERE = ("cont", "ask", "failed")
+"""Verbs that have lines of their own."""
+_CALL_POINTS = ("before_tool", "after_tool")
 _GUARD_POINTS = ("before_tool", "on_run_start")
 """Points where a warning is shown if a hook judged a call before another one changed it."""
 ERROR_WIDTH = 500
@@ -43,16 +37,22 @@ class Line(msgspec.Struct, frozen=True):
     """One line of output, without control characters.
 
     Args:
-        kind: the kind of event, which selects colour and icon.
+        kind: the kind of event, or the state of a gate, which selects colour and sign.
         text: the text.
         agent: the name of the subagent the line is about; empty for the main run.
         depth: the nesting depth of that subagent.
+        call: what became of a tool call (``ok``, ``no`` or ``error``), which is shown with its hook line.
+        gates: the gates of that call.
+        took: seconds that the call or the hook took, if it is known.
     """
 
     kind: str
     text: str
     agent: str = ""
     depth: int = 0
+    call: str = ""
+    gates: tuple[GateCall, ...] = ()
+    took: float | None = None
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "text", printable(self.text, keep=""))
@@ -79,6 +79,9 @@ class EventFormatter:
         self._arguments: dict[str, Any] = {}
         self._changed = False  # a hook or a person changed a call of this batch
         self._askers: dict[str, list[str]] = {}  # by call: hooks that ask for approval, with their reasons
+        self._gates: dict[str, list[GateCall]] = {}  # by call
+        self._decisions: dict[str, str] = {}  # by call: how its approval was decided
+        self._took: dict[str, float] = {}  # by call
 
     def format(self, event: Event) -> Iterator[Line]:
         """Yield the lines worth reading about an event."""
@@ -113,6 +116,7 @@ class EventFormatter:
                     sent = arguments_text(call.arguments) if call.raw is None else short(call.raw)
                     yield Line("call", f"calls {call.name} {sent}")
             case HookExecuted():
+                self._add_gate(event)
                 self._changed = self._changed or (event.verb, event.point) == ("replace", "before_tool")
                 if event.verb == "ask" and event.error is None:  # shown with the question, by ApprovalAsked
                     reason = f" ({short(event.reason)})" if event.reason else ""
@@ -126,21 +130,25 @@ class EventFormatter:
                 yield Line("call", f"tool {event.tool} is called with {arguments_text(event.arguments)}")
             case e.ToolProgressed():
                 yield Line("note", f"tool {event.message}")
+            case e.ToolEnded():
+                self._took[event.call_id] = self._took.get(event.call_id, 0.0) + event.duration
             case e.ToolSettled():
-                text = short(event.text, ERROR_WIDTH) if event.outcome == "error" else short(event.text)
-                yield Line(event.outcome, f"tool {event.tool} {event.outcome}: {text}")
+                yield self._format_call(event)
             case e.ApprovalAsked():
                 askers = ", ".join(self._askers.pop(event.call_id, ()))
                 by = f" for {askers}" if askers else ""
-                yield Line("question", f"{event.tool} needs approval{by}: {short('; '.join(event.questions))}")
+                yield Line("waits", f"{event.tool} needs approval{by}: {short('; '.join(event.questions))}")
             case e.ApprovalDecided():
                 self._changed = self._changed or event.decision == "edited"
-                yield Line("ask", f"approval {event.decision}" + (f" by {event.by}" if event.by else ""))
+                self._decisions[event.call_id] = event.decision
+                kind = "denied" if event.decision == "denied" else "asked"
+                by = f" by {event.by}" if event.by else ""
+                yield Line(kind, f"{event.tool or 'the call'} {event.decision}{by}")
             case e.Discarded(reason="retry"):
-                yield Line("retry", "the reply was rejected; asking again")
+                yield Line("changed", "the reply was rejected; asking again")
             case e.Signalled() if event.signal.kind != "completed":
-                by = f"hook {event.signal.hook} stops the run" if event.signal.hook else "stop"
-                yield Line("stop", f"{by}: {short(event.signal.message or event.signal.kind)}")
+                by = f"{event.signal.hook} stopped the run" if event.signal.hook else "stop"
+                yield Line("stopped", f"{by}: {short(event.signal.message or event.signal.kind)}")
             case e.Steered():
                 yield Line("note", f"steered: {short(event.text)}")
             case JudgedBeforeRewrite() if event.point in _GUARD_POINTS:
@@ -173,6 +181,21 @@ class EventFormatter:
         numbers = (f"{name} {number}" for number in count(2))
         return next(each for each in chain((name,), numbers) if each not in taken)
 
+    def _add_gate(self, event: HookExecuted) -> None:
+        if event.call_id and event.phase in DECIDING and event.point in _CALL_POINTS:
+            state = gate_of(event.verb)
+            gate = GateCall(event.point, event.hook, state, event.verb, phase=event.phase, refused=event.refused)
+            self._gates.setdefault(event.call_id, []).append(gate)
+
+    def _format_call(self, event: e.ToolSettled) -> Line:
+        text = short(event.text, ERROR_WIDTH) if event.outcome == "error" else short(event.text)
+        gates = strongest(self._gates.pop(event.call_id, ()))
+        gates = decided(gates, self._decisions.pop(event.call_id, ""), waits=False)
+        call = {"ok": "ok", "answered": "ok", "error": "error"}.get(event.outcome, "no")
+        took = self._took.pop(event.call_id, None)
+        text = f"tool {event.tool} {event.outcome}: {text}"
+        return Line(event.outcome, text, call=call, gates=tuple(gates), took=took if call != "no" else None)
+
     def _format_subagent(self, event: e.SubagentEvent) -> Iterator[Line]:
         subagent, inner = self.subagent(event.ids), event.event
         for line in subagent.formatter.format(inner):
@@ -183,7 +206,7 @@ class EventFormatter:
         elif isinstance(inner, e.RunFinished):
             if (failure := subagent.formatter._failure) is not None:
                 yield Line("error", f"model failed: {failure}", subagent.name, subagent.depth)
-            kind = {"completed": "ok", "failed": "error"}.get(inner.result.status, "stop")
+            kind = {"completed": "ok", "failed": "error"}.get(inner.result.status, "stopped")
             text = run_summary(inner.result, subagents=subagent.totals)
             self._add_to_parents(event.ids.run_id, inner.result)
             yield Line(kind, text, subagent.name, subagent.depth)
@@ -204,13 +227,14 @@ def _verdict_lines(event: HookExecuted) -> Iterator[Line]:
     if event.error is not None:
         location = f" ({event.location})" if event.location else ""
         message = short(event.error, ERROR_WIDTH - len(location))  # it names the hook
-        yield Line("error", f"{message}{location}")
+        yield Line("failed", f"{message}{location}")
     elif event.verb == "stop" and not event.reason:
         return  # the Signalled event shows it
-    elif event.verb in _VERBS and event.point not in _HIDDEN_POINTS:
+    elif event.verb in VERBS and event.verb not in _SHOWN_ELSEWHERE and event.point not in _HIDDEN_POINTS:
         because = f": {short(event.reason)}" if event.reason else ""
-        yield Line(event.verb, f"hook {event.hook} {_VERBS[event.verb]} at {event.point}{because}")
+        kind, text = gate_of(event.verb), f"{event.hook} {verb_phrase(event.verb, event.point)}{because}"
+        yield Line(kind, text, took=event.duration)
         if event.note:
-            yield Line(event.verb, f"it tells the model: {short(event.note, NOTE_WIDTH)}")
+            yield Line("note", f"it tells the model: {short(event.note, NOTE_WIDTH)}")
     elif event.verb == "cont" and event.reason:
-        yield Line("note", f"hook {event.hook} notes at {event.point}: {short(event.reason)}")
+        yield Line("passed", f"{event.hook} noted at {event.point}: {short(event.reason)}", took=event.duration)

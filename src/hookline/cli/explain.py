@@ -13,6 +13,7 @@ from rich.text import Text
 from .._base.text import did_you_mean, duration_text
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
+from ..explain.gates import decided, strongest
 from ..explain.view import (
     Change,
     DecisionView,
@@ -24,13 +25,16 @@ from ..explain.view import (
     RunView,
     StepView,
     ToolCallView,
+    gates_at,
     is_refused,
     nested_runs,
+    ran,
 )
-from ..explain.words import DECISIONS, ONLY, OUTCOMES, QUIET_POINTS, STATUSES, VERBS
+from ..explain.words import ONLY, QUIET_POINTS, SIGNS, VERBS, gate_of
 from ..records.rules import SHORT_DIGEST
 from .errors import COMPLETED, print_note
 from .help import Command
+from .hook_line import hook_line, is_ascii, sign, style_of
 from .names import RunName, check_name, find_recorded, run_list
 from .options import AsJson, with_settings
 from .output import console, short_path, time_text, write_json
@@ -50,19 +54,8 @@ Examples:
   hookline explain records/monday.moments --hook no_sudo
 
 RUN is the id of a run or its beginning, last, a record or tape, or a folder of them. Points show their hooks in
-firing order: hooks that decided are coloured, hooks that were not called any more are in brackets.
+firing order, with the sign of each: ○ passed, ◆ changed, ● asked, ⊘ denied, ┃ blocked, ✗ failed, · not called.
 """
-
-TONES = {
-    "red": "red",
-    "amber": "yellow",
-    "violet": "magenta",
-    "blue": "blue",
-    "teal": "cyan",
-    "green": "green",
-    "grey": "dim",
-}
-"""The colours of pages as colours of a terminal."""
 
 _MANY = 400
 """In a run with more moments, points at which no hook intervened are left out."""
@@ -244,6 +237,7 @@ class _Printer:
         self.all_points = self.full or view.events <= _MANY
         self.out = console()
         self.width = self.out.width
+        self.ascii = is_ascii(sys.stdout)
         self.coloured = self.out.color_system is not None and not self.out.no_color
 
     def parts(self) -> Iterator[Text]:
@@ -267,7 +261,7 @@ class _Printer:
 
     def header(self) -> Iterator[Text]:
         view = self.view
-        status = _coloured(view.status, STATUSES.get(view.status, "grey"), bold=True)
+        status = _coloured(view.status, bold=True)
         started = f"  {time_text(view.time)}" if view.time else ""
         yield Text.assemble(status, " ", (printable(view.id, keep=""), "dim"), (started, "dim"))
         yield self.indented(0, Text(short(view.task, 4 * self.width), style="bold"))
@@ -302,8 +296,9 @@ class _Printer:
                 line.append(" · " if position else "", style="dim")
                 line.append(printable(hook, keep=""), style="")
                 for verb, count in counts.items():
-                    word, tone = word_of(verb)
-                    line.append(f" {count} {word}", style=TONES[tone])
+                    line.append(f" {count} ")
+                    self.append_sign(line, gate_of(verb))
+                    line.append(f" {word_of(verb)[0]}", style=style_of(verb))
             yield self.indented(0, line, label="hooks  ")
         if view.until:
             yield from self.timeline()
@@ -311,8 +306,10 @@ class _Printer:
     def timeline(self) -> Iterator[Text]:
         """Yield a bar of the time that model and tools took, and the interventions of hooks above it."""
         total, width = max(self.view.elapsed, self.view.until, 1e-9), max(20, min(self.width, 120) - 24)
-        marks: list[tuple[str, str]] = [(" ", "")] * width
-        bar: list[tuple[str, str]] = [("─", "dim")] * width
+        states, order = dict[int, str](), tuple(SIGNS)
+        bar: list[tuple[str, str]] = [("." if self.ascii else "·", "dim")] * width
+
+        blocks = ("#", "=") if self.ascii else ("█", "▒")
 
         def column(at: float) -> int:
             return max(0, min(width - 1, int(at / total * width)))
@@ -323,19 +320,27 @@ class _Printer:
                     continue
                 for moment in item.moments:
                     for verb in moment.verbs:
-                        marks[column(moment.at)] = "▾", TONES[word_of(verb)[1]]
+                        place = column(moment.at)
+                        if order.index(gate_of(verb)) >= order.index(states.get(place, "passed")):
+                            states[place] = gate_of(verb)
                 if depth or isinstance(item, EventView) or not item.duration:
                     continue
                 until = item.moments[-1].at if item.moments else item.at + item.duration
                 if isinstance(item, ToolCallView) and item.began is not None:
                     until = item.began + item.duration
-                style = "blue" if isinstance(item, ModelCall) else "green"
+                block = blocks[isinstance(item, ModelCall)]
                 for position in range(column(until - item.duration), column(until) + 1):
-                    bar[position] = "█", style
+                    bar[position] = block, ""
         yield Text()
-        yield Text.assemble(*marks)
-        legend = (f"  {duration_text(total)}  ", "dim"), ("model", "blue"), " ", ("tools", "green")
-        yield Text.assemble(*bar, *legend)
+        if states:
+            line = Text()
+            for place in range(width):
+                if place in states:
+                    self.append_sign(line, states[place])
+                else:
+                    line.append("-" if self.ascii else "─", style="dim")
+            yield line
+        yield Text.assemble(*bar, (f"  {duration_text(total)}  {blocks[1]} model {blocks[0]} tools", "dim"))
 
     # Runs and steps
 
@@ -400,7 +405,7 @@ class _Printer:
         facts += [f"${call.cost:.4f}"] if call.cost else []
         facts += [duration_text(call.duration)] * bool(call.duration)
         yield self.indented(
-            depth + 1, Text.assemble((printable(who, keep=""), "bold blue"), (f"  {' · '.join(facts)}", "dim"))
+            depth + 1, Text.assemble((printable(who, keep=""), "bold"), (f"  {' · '.join(facts)}", "dim"))
         )
         if self.full:
             for message in call.messages:
@@ -415,10 +420,14 @@ class _Printer:
         yield from self.moments(call.moments, ("on_token", "after_llm", "on_error"), depth + 2)
 
     def tool_call(self, call: ToolCallView, depth: int) -> Iterator[Text]:
-        outcome = _coloured(call.outcome or "no result recorded", OUTCOMES.get(call.outcome, "grey"))
+        outcome = _coloured(call.outcome or "no result recorded")
         facts = [f"attempt {call.attempts}"] * (call.attempts > 1)
         facts += [duration_text(call.duration)] * bool(call.duration) + [call.id]
-        head = Text.assemble((printable(call.tool, keep=""), "bold"), " ", outcome)
+        waits = not call.decision and not call.outcome and bool(call.questions)
+        gates = decided(strongest(gates_at(call.moments, self.view.chains)), call.decision, waits=waits)
+        became = "error" if call.outcome == "error" else "ok" if ran(call) else "no"
+        line = hook_line(gates, became, ascii=self.ascii)
+        head = Text.assemble(*line, "  ", (printable(call.tool, keep=""), "bold"), " ", outcome)
         head.append(f"  {printable(' · '.join(facts), keep='')}", style="dim")
         for label in call.labels:
             head.append(f"  label: {printable(label, keep='')}", style="magenta")
@@ -429,7 +438,7 @@ class _Printer:
             yield self.indented(depth + 2, Text(short(call.raw, 2 * self.width)), label="not a JSON object: ")
         yield from self.moments(call.moments, ("before_tool",), depth + 2)
         if call.questions or call.decision:
-            decision = _coloured(call.decision or "no answer", DECISIONS.get(call.decision, "grey"))
+            decision = _coloured(call.decision or "no answer")
             by = f" by {printable(call.decided_by, keep='')}" if call.decided_by else ""
             question = short(" ".join(call.questions), 2 * self.width)
             yield self.indented(depth + 2, Text.assemble(decision, by, (f"  {question}", "dim")))
@@ -444,7 +453,7 @@ class _Printer:
         yield from self.moments(call.moments, ("after_tool", "on_error"), depth + 2)
 
     def nested(self, run: RunView, depth: int) -> Iterator[Text]:
-        status = _coloured(run.status, STATUSES.get(run.status, "grey"))
+        status = _coloured(run.status)
         line = Text.assemble(("↳ ", "dim"), (printable(run.agent or "a run", keep=""), "bold"), " ", status)
         line.append(f"  {short(run.task, self.width)}", style="dim")
         yield self.indented(depth, line)
@@ -470,14 +479,14 @@ class _Printer:
         others = sum(outcome.state == "not selected" for outcome in outcomes)
         called = [outcome for outcome in outcomes if outcome.state != "not selected"]
         for position, outcome in enumerate(called):
-            line.append(" → " if position else "", style="dim")
-            name = printable(outcome.name, keep="")
-            if outcome.decision is not None and outcome.decision.verb != "cont":
-                line.append(name, style=f"bold {TONES[word_of(outcome.decision.verb)[1]]}")
-            elif outcome.state == "skipped":
-                line.append(f"({name})", style="dim strike" if self.coloured else "")
-            else:
-                line.append(name)
+            skipped, decision = outcome.state == "skipped", outcome.decision
+            state = "skipped" if skipped else gate_of(decision.verb) if decision is not None else "passed"
+            wire = (" . " if skipped else " - ") if self.ascii else " ┄ " if skipped else " ─ "
+            line.append(wire if position else "", style="dim")
+            self.append_sign(line, state)
+            spoke = decision is not None and decision.verb != "cont"
+            style = f"bold {style_of(decision.verb)}" if spoke and decision is not None else "dim" if skipped else ""
+            line.append(f" {printable(outcome.name, keep='')}", style=style)
         if others:
             line.append(f"{'  ' if called else ''}({counted(others, 'hook')} for other tools)", style="dim")
         if moment.took:
@@ -495,8 +504,8 @@ class _Printer:
             yield self.indented(depth + 1, Text(printable(note, keep=""), style="dim"))
 
     def decision(self, decision: DecisionView, depth: int) -> Iterator[Text]:
-        word, tone = word_of(decision.verb)
-        line = Text.assemble((word, f"bold {TONES[tone]}"), " ", (printable(decision.hook, keep=""), "bold"))
+        word = (word_of(decision.verb)[0], f"bold {style_of(decision.verb)}")
+        line = Text.assemble(word, " ", (printable(decision.hook, keep=""), "bold"))
         line.append(f" ({decision.phase})", style="dim")
         if decision.error:
             line.append(f"  {short(decision.error, 2 * self.width)}", style="red")
@@ -509,6 +518,9 @@ class _Printer:
             yield self.change(change, depth + 1)
         for change in decision.state:
             yield self.change(Change(f"state {change.field}", change.parts), depth + 1)
+
+    def append_sign(self, line: Text, state: str) -> None:
+        line.append(*sign(state, ascii=self.ascii))
 
     def change(self, change: Change, depth: int) -> Text:
         return self.indented(depth, diff_text(change.parts, coloured=self.coloured), label=f"{change.field}: ")
@@ -557,5 +569,5 @@ def word_of(verb: str) -> tuple[str, str]:
     return VERBS.get(verb, (printable(verb, keep=""), "grey"))
 
 
-def _coloured(word: str, tone: str, *, bold: bool = False) -> Text:
-    return Text(printable(word, keep=""), style=f"{'bold ' if bold else ''}{TONES[tone]}")
+def _coloured(word: str, *, bold: bool = False) -> Text:
+    return Text(printable(word, keep=""), style=f"{'bold ' if bold else ''}{style_of(word)}")

@@ -25,6 +25,7 @@ from ..config.sources import FILE, Configuration
 from .errors import COMPLETED
 from .event_lines import EventFormatter, Line
 from .help import Command
+from .hook_line import is_ascii
 from .options import DURABLE, service_option, with_settings, with_table
 from .output import print_table
 from .rendering import LineRenderer
@@ -216,7 +217,7 @@ class GatewayLog(logging.Handler):
         super().__init__(logging.INFO if debug else logging.WARNING)
         self._gateway, self._debug = gateway, debug
         self._was: dict[str, bool] = {}
-        self._lines = LineRenderer()
+        self._lines = LineRenderer(ascii=is_ascii(sys.stdout))
         self.is_started = False
 
     def __enter__(self) -> Self:

@@ -22,6 +22,7 @@ from .._kernel.events import Event, HookExecuted
 from .._kernel.values import Usage
 from .._run import events as e
 from .event_lines import EventFormatter, Line
+from .hook_line import is_ascii
 from .rendering import LineRenderer, MarkdownReply, ReplyStream
 from .text import cost_text, counted, printable, short
 
@@ -118,7 +119,11 @@ class LiveView:
     """
 
     def __init__(self, console: Console, *, conversation: bool = False, live: bool = True, hint: str = "") -> None:
-        self._console, self._formatter, self._lines = console, EventFormatter(), LineRenderer()
+        self._console, self._formatter, self._lines = (
+            console,
+            EventFormatter(),
+            LineRenderer(ascii=is_ascii(console.file)),
+        )
         self._reply = ReplyStream() if conversation else None
         self._hidden = frozenset(("step", "speaker", "task", "says")) if conversation else frozenset[str]()
         self._unstreamed = self._ended = ""  # text of the last reply that is not shown yet, or shown before other lines
@@ -133,6 +138,8 @@ class LiveView:
         self._spinner = Spinner("dots", style="cyan")
         self._buffered: list[Event] | None = None
         self.prompts = False
+        self.every_call = True
+        """The hook line of a call shows hooks that let it pass too."""
 
     def __enter__(self) -> Self:
         self._started = time.monotonic()
@@ -154,7 +161,7 @@ class LiveView:
             if isinstance(inner, e.ToolProgressed):
                 return  # the lines below show progress
             for line in self._formatter.format(event):
-                if not (self.prompts and line.kind == "question"):
+                if not (self.prompts and line.kind == "waits"):
                     self._print(line)
 
     @contextmanager
@@ -198,7 +205,7 @@ class LiveView:
             self._ended = ""
         elif isinstance(event, e.Discarded) and reply.text:
             self._print_blocks(reply.end())
-            self._print(Line("retry", _WITHDRAWN[event.reason]))
+            self._print(Line("changed", _WITHDRAWN[event.reason]))
 
     def _end_text(self, reply: ReplyStream) -> None:
         """Print the text that comes before a call or another reply."""

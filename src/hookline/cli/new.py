@@ -192,11 +192,11 @@ HOOK = '''"""A guard that checks tool calls before they run."""
 
 from os.path import normpath
 
-from hookline import BEFORE_TOOL, HookResult, guard
+from hookline import BEFORE_TOOL, AgentContext, HookResult, ToolCallRequest, guard
 
 
 @guard(BEFORE_TOOL, tools="delete_*")
-def NAME(ctx, request):
+def NAME(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
     """Block calls that delete something outside the folder tmp/."""
     path = str(request.arguments.get("path", ""))
     if not normpath(path).startswith("tmp/"):  # tmp/../thesis.doc is not in tmp/
@@ -210,13 +210,13 @@ from hookline import BEFORE_TOOL, call, reply, tool
 from hookline.testing import fire_hook, scripted_agent
 
 
-def test_files_in_tmp_may_be_deleted():
+def test_files_in_tmp_may_be_deleted() -> None:
     verdict = fire_hook(NAME, BEFORE_TOOL, name="delete_file", arguments={"path": "tmp/a.txt"})
     assert verdict.action == "cont"
 
 
-def test_other_files_are_not_deleted():
-    deleted = []
+def test_other_files_are_not_deleted() -> None:
+    deleted: list[str] = []
 
     @tool(effects=["delete"])
     def delete_file(path: str) -> str:
@@ -256,11 +256,11 @@ from hookline import call, reply
 from hookline.testing import scripted_agent
 
 
-def test_it_counts_words():
+def test_it_counts_words() -> None:
     assert NAME("one two three") == "3 words"
 
 
-def test_a_model_can_call_it():
+def test_a_model_can_call_it() -> None:
     turns = [call("NAME", text="a little test", longest=True), reply("Done.")]
     result = scripted_agent(turns, tools=[NAME]).run("count")
     assert result.messages[2].content == "3 words, the longest is 'little'"
@@ -300,15 +300,18 @@ description = "words that no tool call may contain"
 
 PLUGIN_RULES = '''"""A guard that checks tool calls before they run."""
 
-from hookline import BEFORE_TOOL, HookResult, guard
+from collections.abc import Mapping
+from typing import Any
+
+from hookline import BEFORE_TOOL, AgentContext, Hook, HookResult, ToolCallRequest, guard
 
 
-def keep_out(settings):
+def keep_out(settings: Mapping[str, Any]) -> Hook:
     """Make the guard with the plugin's settings."""
     words = [word.lower() for word in settings["words"]]
 
     @guard(BEFORE_TOOL, name="keep_out")
-    def check(ctx, request):
+    def check(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
         """Block calls whose arguments contain one of the words."""
         text = str(request.arguments).lower()
         found = [word for word in words if word in text]
@@ -335,31 +338,31 @@ def count_words(text: str) -> str:
 PLUGIN_TEST = """from pathlib import Path
 
 from hookline import call, reply
-from hookline.plugins import PluginManager, load_plugin
+from hookline.plugins import Plugin, PluginManager, load_plugin
 from hookline.testing import scripted_agent
 
 HERE = Path(__file__).parent
 
 
-def outcomes(plugin, text):
+def outcomes(plugin: Plugin, text: str) -> tuple[str, ...]:
     agent = scripted_agent([call("count_words", text=text), reply("done")], plugins=[plugin])
     return agent.run("count").steps[0].outcomes
 
 
-def test_the_plugin_is_valid():
+def test_the_plugin_is_valid() -> None:
     assert PluginManager(installed=False).check(str(HERE)) == []
 
 
-def test_a_model_can_count_words():
+def test_a_model_can_count_words() -> None:
     assert outcomes(load_plugin(HERE), "one two") == ("ok",)
 
 
-def test_calls_with_forbidden_words_are_blocked():
+def test_calls_with_forbidden_words_are_blocked() -> None:
     assert outcomes(load_plugin(HERE), "my password is x") == ("blocked",)
     assert outcomes(load_plugin(HERE, settings={"words": ["two"]}), "one two") == ("blocked",)
 
 
-def test_unplugging_removes_its_hooks_and_tools():
+def test_unplugging_removes_its_hooks_and_tools() -> None:
     agent = scripted_agent([reply("hi")], plugins=[load_plugin(HERE)])
     agent.unplug("ID")
     assert len(agent.hooks) == len(agent.tools) == 0

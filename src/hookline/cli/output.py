@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._base.text import escape_invisible
+from ..explain.words import tone_of
+from .hook_line import TONES
 from .terminal import can_move_cursor
 from .text import printable
 
@@ -21,30 +23,18 @@ PIPE_WIDTH = 200
 """Width in columns of output that goes to a file or a pipe."""
 
 STATE_STYLES = {
-    "accepted": "green",
-    "done": "green",
-    "on": "green",
-    "trusted": "green",
     "changed": "yellow",
-    "running": "cyan",
     "verifying": "magenta",
-    "review": "blue",
+    "review": "magenta",
     "needs_revision": "yellow",
-    "proposed": "yellow",
+    "proposed": "magenta",
     "broken": "red",
     "missing": "red",
-    "cancelled": "dim",
     "off": "dim",
     "rejected": "dim",
-    "pending": "yellow",
-    "approved": "green",
-    "edited": "green",
-    "denied": "red",
-    "active": "green",
-    "expired": "dim",
     "revoked": "dim",
 }
-"""Colours of states, the same in all tables."""
+"""Colours of states of plugins, tickets, skills and keys. Those of runs, calls and approvals are in ``words.py``."""
 
 
 def console() -> Console:
@@ -102,7 +92,13 @@ def state_text(name: str) -> Text:
     """Return the name of a state in its colour."""
     from rich.text import Text
 
-    return Text(name, style=STATE_STYLES.get(name, ""))
+    return Text(printable(name, keep=""), style=state_style(name))
+
+
+def state_style(name: str) -> str:
+    """Return the colour of a state."""
+    tone = tone_of(name, "")
+    return TONES[tone] if tone else STATE_STYLES.get(name, "")
 
 
 def print_problems(lines: Sequence[str]) -> None:

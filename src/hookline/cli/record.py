@@ -16,10 +16,10 @@ from rich.text import Text
 from .._base.files import partial_file
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
-from ..explain.words import STATUSES
+from ..explain.words import verb_words
 from .errors import COMPLETED, FAILED, print_skipped
-from .explain import TONES, word_of
 from .help import Command, Group
+from .hook_line import style_of
 from .names import NamedRecords, RecordNames, RunName, blocks_of, files_of, find_recorded, find_records
 from .options import AsJson, Since, with_settings
 from .output import console, print_parts, print_table, short_path, time_text, write_json
@@ -157,7 +157,7 @@ def _one_line(text: str) -> Text:
 
 
 def _status_style(status: str) -> str:
-    return TONES[STATUSES.get(status, "grey")]
+    return style_of(status)
 
 
 def _print_nothing(config: Configuration, *, chosen: bool) -> None:
@@ -259,8 +259,8 @@ def _decision_text(decision: Decision) -> Text:
     if decision.changed:
         changed = ", ".join(decision.changed)
         said = f"{said} (changed {changed})" if said else f"changed {changed}"
-    style = TONES[word_of(decision.verb)[1]]
-    head = Text.assemble((printable(decision.hook), "bold"), " ", (printable(decision.verb), style))
+    word = printable(verb_words(decision.verb)[0])
+    head = Text.assemble((printable(decision.hook), "bold"), " ", (word, style_of(decision.verb)))
     line = Text.assemble(head, f": {short(said, 300)}" if said else "")
     line.no_wrap, line.overflow = True, "ellipsis"
     return line

@@ -14,8 +14,10 @@ from rich.text import Text
 
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
+from ..explain.words import gate_of
 from .errors import BAD_INPUT, COMPLETED, FAILED, print_error, print_note, set_up_logging
 from .help import Command
+from .hook_line import is_ascii, sign
 from .names import find_tapes
 from .options import Since, with_settings
 from .output import print_parts
@@ -42,7 +44,7 @@ Exit codes:
 
 
 HEADINGS = ("tape", "status", "decisions", "replay")
-STYLES = {"same": "green", "different": "red"}
+STYLES = {"different": "yellow"}
 MAX_NAME = 60
 """Maximum width of the column with the names of tapes."""
 
@@ -186,7 +188,7 @@ class Printer:
         self._print_row((each.tape.name, status, str(len(each.recorded)), "same" if each.same else "different"))
         _print_differences(each)
         if each.stop_reason:
-            why = f"  the tape has no answers after this: {printable(each.stop_reason, keep='')}"
+            why = f"  The replay ends here: {printable(each.stop_reason, keep='')}."
             print_parts(Text(why, style="dim"), soft_wrap=True)
 
     def _print_row(self, cells: Sequence[str], style: str = "") -> None:
@@ -214,12 +216,19 @@ class Printer:
 def _print_differences(each: Replay) -> None:
     """Print what was recorded above what the replay did, for the first difference and for each other decision."""
     texts = [each.first_difference, *map(str, each.differences)]
+    verbs = {decision.what: decision.verb for decision in (*each.recorded, *each.replayed)}
+
+    def side(label: str, text: str, style: str = "") -> None:
+        verb = next((verb for what, verb in verbs.items() if text.startswith(what)), "")
+        mark = (sign(gate_of(verb), ascii=is_ascii(sys.stdout)), " ") if verb else ()
+        print_parts(Text.assemble((f"  {label}  ", "dim"), *mark, (printable(text, keep=""), style)), soft_wrap=True)
+
     for before, text in zip(("", *texts), texts, strict=False):
         recorded, _, replayed = text.removeprefix("recorded: ").partition("; replayed: ")
         if not text or (recorded == "nothing" and before.endswith(f"; replayed: {replayed}")):
             continue  # the first difference is often that decision
-        print_parts(Text(f"  recorded  {printable(recorded, keep='')}"), soft_wrap=True)
-        print_parts(Text(f"  replayed  {printable(replayed, keep='')}", style=STYLES["different"]), soft_wrap=True)
+        side("recorded", recorded)
+        side("replayed", replayed, "bold")
 
 
 def _as_json(each: Replay) -> str:

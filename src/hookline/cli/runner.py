@@ -140,7 +140,14 @@ def run_once(
     store: RunStore | None = None,
     run_id: str | None = None,
 ) -> RunOutcome:
-    """Run an agent once. A failed run is an outcome too, not an exception."""
+    """Run an agent once. A failed run is an outcome too, not an exception.
+
+    Its user is that of the terminal, unless the metadata name one.
+    """
+    from .approval_prompt import current_user
+
+    kept = ctx.session.metadata.get("user")  # a saved session keeps what --metadata said
+    user = kept if kept and not str(kept).endswith("@terminal") else current_user()
     set_origin(ctx, "command line")
     failed_hooks: set[str] = set()
     subagents = SubagentTotals()
@@ -158,7 +165,7 @@ def run_once(
         task,
         ctx=ctx,
         sinks=[*sinks, note],
-        metadata=metadata,
+        metadata={"user": user, **metadata},
         attachments=attachments,
         durable=store,
         run_id=run_id,

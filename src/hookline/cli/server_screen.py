@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from .output import state_text
 from .server_log import ServerLog, all_addresses, keys_text, stopped_text
 from .services import timestamped
 from .text import arguments_text, counted, printable, rough_duration, short, short_id
@@ -31,7 +32,6 @@ LINES, RUNS, CALLS, AGENTS = 5, 12, 5, 6
 """Maximum number of rows of each kind; fewer on a terminal with less than ``FULL_HEIGHT`` lines."""
 FULL_HEIGHT = 40
 """Lines of a terminal that has room for the maximum number of rows."""
-STATES = {"queued": "dim", "running": "cyan", "waiting": "yellow"}
 
 
 class ServerScreen(ServerLog, logging.Handler):
@@ -162,7 +162,7 @@ def _run_row(run: RunRecord, activity: str, caller: str, now: float) -> list[Tex
         Text(run.id[:16]),
         Text(printable(run.agent, keep="")),
         Text(printable(caller, keep="")),
-        Text(run.status, style=STATES.get(run.status, "")),
+        state_text(run.status),
         Text(printable(text, keep="")),
         Text(rough_duration(now - run.created), style="dim"),
     ]
@@ -171,7 +171,7 @@ def _run_row(run: RunRecord, activity: str, caller: str, now: float) -> list[Tex
 def _calls(status: Status, now: float, limit: int) -> list[Any]:
     count = len(status.approvals)
     number = f"more than {CALLS} calls" if count > CALLS else counted(count, "call")
-    found: list[Any] = [Text(f"{number} waiting for approval", style="yellow")]
+    found: list[Any] = [Text(f"{number} waiting for approval", style="magenta")]
     for row in status.approvals[:limit]:
         found += _call(row, now)
     return found

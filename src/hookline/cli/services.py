@@ -13,7 +13,7 @@ from . import startup
 from .text import printable
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from ..server.logs import LogFormat
 
@@ -88,7 +88,7 @@ async def run_until_stopped(service: Service, view: Any, on_started: Callable[[]
         await asyncio.wait([watching, *stops])
 
 
-def timestamped(line: str | Table) -> Any:
+def timestamped(line: str | RenderableType) -> Any:
     """Return a line with the current time before it; a long line wraps below its text, not below the time."""
     from rich.table import Table  # most services print log lines only, and Rich takes time to import
     from rich.text import Text

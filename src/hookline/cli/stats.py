@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,18 +13,22 @@ from rich.text import Text
 from .._base.text import duration_text, stop_text
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
+from ..explain.words import gate_of, verb_words
 from ..stores.run_statistics import RunStats, RunTotals
 from ..stores.runs import CallRow, RunRecord
 from ..stores.verdicts import Verdict
 from .halt import halt_text
 from .help import Command
+from .hook_line import is_ascii, sign, style_of
 from .names import check_name, run_in_list
 from .options import AsJson, Since, with_settings
 from .output import console, print_parts, print_table, short_path, time_text, write_json
 from .text import counted, parse_since, printable, short
 
 if TYPE_CHECKING:
+    from ..config.settings import Settings
     from ..stores.runs import RunRecord, RunStore
+    from ..stores.spending import Account
 
 
 EPILOG = """
@@ -38,7 +43,9 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("stats", cls=Command, epilog=EPILOG)(with_settings("records", "runs", "database", "debug")(stats))
+    app.command("stats", cls=Command, epilog=EPILOG)(
+        with_settings("records", "runs", "spending_file", "database", "debug")(stats)
+    )
 
 
 def stats(
@@ -98,7 +105,24 @@ def stats(
             if (halt := store.halts.current()) is not None:
                 print_parts(Text(halt_text(halt, store.path), style="bold red"))
             show_stats(totals, store.path, chosen=bool(since or agent or model))
+            if not (file or since or agent or model):
+                _show_spending(config.settings)
     return 0
+
+
+def _show_spending(settings: Settings) -> None:
+    from ..stores.spending import SpendingStore
+    from .spending import show_accounts, spending_places
+
+    found: list[Account] = []
+    for place in spending_places(settings):
+        store = SpendingStore(place)
+        found += store.accounts(limit=_MAX_ROWS)
+        store.close()
+    if found:
+        show_accounts(found[:_MAX_ROWS], "Spending limits")
+        if len(found) >= _MAX_ROWS:
+            print_parts(Text("hookline spending shows all", style="dim"))
 
 
 def _open_store(file: str | None, config: Configuration) -> RunStore | None:
@@ -132,33 +156,6 @@ _MAX_ROWS = 10
 _BAR = 60
 """Maximum width of the bars that show the calls of a run."""
 _WIDTHS = {3600: "hour", 86400: "day", 7 * 86400: "week", 28 * 86400: "four weeks", 364 * 86400: "year"}
-_VERB_TEXTS = {"cont": "allowed"}
-_STYLES = {
-    "completed": "green",
-    "ok": "green",
-    "approved": "green",
-    "stop": "green",
-    "tool_calls": "green",
-    "failed": "red",
-    "error": "red",
-    "blocked": "red",
-    "block": "red",
-    "end": "red",
-    "denied": "red",
-    "shadow": "magenta",
-    "reject": "red",
-    "interrupted": "red",
-    "stopped": "magenta",
-    "cancelled": "magenta",
-    "ended": "magenta",
-    "length": "magenta",
-    "retry": "yellow",
-    "replace": "yellow",
-    "edited": "yellow",
-    "running": "cyan",
-    "answered": "blue",
-    "ask": "cyan",
-}
 
 
 def show_nothing(path: str | None) -> None:
@@ -206,7 +203,7 @@ def show_stats(stats: RunStats, path: str, *, chosen: bool) -> None:
         (
             t.tool,
             _number(t.calls),
-            *(_number(t.outcomes.get(name, 0), _STYLES[name]) for name in names[2:7]),
+            *(_number(t.outcomes.get(name, 0), style_of(name).replace("dim", "")) for name in names[2:7]),
             _span(t.p50),
             _span(t.p95),
         )
@@ -217,8 +214,8 @@ def show_stats(stats: RunStats, path: str, *, chosen: bool) -> None:
     verdicts: list[Cells] = [
         (
             h.hook,
-            _counts(h.verbs),
-            *([_counts(h.shadow)] if is_shadowed else ()),
+            _verbs(h.verbs),
+            *([_verbs(h.shadow)] if is_shadowed else ()),
             _span(None if h.p50 is None else h.seconds),  # facts of earlier versions have no durations
             _share(None if h.p50 is None else h.share),
             _span(h.p50),
@@ -232,7 +229,7 @@ def show_stats(stats: RunStats, path: str, *, chosen: bool) -> None:
         (
             _number(r.count),
             r.hook or "none",
-            _styled("reject" if r.verb == "claim" else r.verb),
+            _verb("denied" if r.verb == "claim" else r.verb),
             short(r.tool or r.point, 24),
             short(r.reason, 60),
             _when(r.last),
@@ -302,7 +299,7 @@ def show_run(run: RunRecord, calls: Sequence[CallRow], verdicts: Sequence[Verdic
         rows = [
             (
                 _span(max(0.0, call.began - began)),
-                Text(name, style="cyan" if call.kind == "model" else ""),
+                Text(name),
                 _bar(call, start, end, width),
                 _span(call.duration),
                 _outcome(call),
@@ -312,7 +309,7 @@ def show_run(run: RunRecord, calls: Sequence[CallRow], verdicts: Sequence[Verdic
         ]
         _table("Calls", ("at", "call", "", "took", "outcome", "used"), rows)
     lines = [
-        (_span(max(0.0, v.at - began)), v.hook or v.by, _styled(v.verb), v.point, short(v.reason or v.error, 60))
+        (_span(max(0.0, v.at - began)), v.hook or v.by, _verb(v.verb), v.point, short(v.reason or v.error, 60))
         for v in verdicts
         if v.verb != "cont"
     ]
@@ -354,7 +351,7 @@ def _show_timeline(stats: RunStats) -> None:
     runs, tokens = [bar.runs for bar in bars], [bar.tokens for bar in bars]
     lines = [
         Text.assemble((f"  {name:<8}", "dim"), (spark(values), style), (f"  max {max(values):,}", "dim"))
-        for name, values, style in (("runs", runs, "cyan"), ("tokens", tokens, "green"))
+        for name, values, style in (("runs", runs, ""), ("tokens", tokens, ""))
     ]
     each = _WIDTHS.get(int(stats.width), duration_text(stats.width))
     print_parts(Text(f"\nSince {_when(bars[0].began)}, one block per {each}", style="bold"), *lines)
@@ -381,14 +378,21 @@ def _bar(call: CallRow, start: float, end: float, width: int) -> Text:
     blanks = min(int(left), width - 1)
     full, part = divmod(max(1, round((left - blanks + length) * 8)), 8)
     blocks = ("█" * full + _EIGHTHS[part].strip())[: width - blanks]
-    style = "cyan" if call.kind == "model" else _STYLES.get(call.outcome, "default")
+    style = _call_style(call)
     return Text(" " * blanks) + Text(blocks or "▏", style=style) + Text(" " * (width - blanks - len(blocks or "▏")))
 
 
 def _outcome(call: CallRow) -> Text:
     attempt = f", attempt {call.attempt}" if call.attempt > 1 else ""
     purpose = f" ({call.purpose})" if call.purpose not in ("", "step") else ""
-    return _styled(call.outcome, f"{attempt}{purpose}")
+    return Text(printable(call.outcome, keep=""), style=_call_style(call).replace("dim", "")) + Text(attempt + purpose)
+
+
+def _call_style(call: CallRow) -> str:
+    """Return the colour of a call. The outcome of a model call is why it finished, or an error."""
+    if call.kind == "model":
+        return "red" if call.outcome == "error" else ""
+    return style_of(call.outcome)
 
 
 def _counts(counts: Mapping[str, int]) -> Text:
@@ -397,7 +401,21 @@ def _counts(counts: Mapping[str, int]) -> Text:
 
 
 def _styled(word: str, more: str = "") -> Text:
-    return Text(printable(_VERB_TEXTS.get(word, word), keep=""), style=_STYLES.get(word, "")) + Text(more)
+    """Return a status, an outcome or a decision in its colour. What went well has none."""
+    style = style_of(word)
+    return Text(printable(word, keep=""), style="" if style == "dim" else style) + Text(more)
+
+
+def _verb(verb: str, more: str = "") -> Text:
+    """Return what a hook did, with its sign and in its colour."""
+    mark = sign(gate_of(verb), ascii=is_ascii(sys.stdout))
+    return Text.assemble(mark, " ", (printable(verb_words(verb)[0], keep=""), mark[1].replace("dim", "")), more)
+
+
+def _verbs(counts: Mapping[str, int]) -> Text:
+    """Return what a hook did how often, the most frequent first."""
+    parts = [_verb(verb, f" {count:,}") for verb, count in sorted(counts.items(), key=lambda item: -item[1])]
+    return Text(" · ").join(parts)
 
 
 def _number(value: int | None, style: str = "") -> Text:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
+from .text import indent_overflow
+
 
 def can_move_cursor(terminal: bool) -> bool:
     """Return whether live views work here: the stream is a terminal, and ``TERM`` is not ``dumb``."""
@@ -85,8 +87,8 @@ class Terminal:
             return None
 
     def show(self, text: str) -> None:
-        """Write text to the terminal."""
-        sys.stderr.write(text)
+        """Write text to the terminal. The rest of a long line does not begin in the first column."""
+        sys.stderr.write(indent_overflow(text, sys.stderr))
         sys.stderr.flush()
 
     def _discard_input(self) -> None:

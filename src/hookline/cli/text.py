@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from shutil import get_terminal_size
 from textwrap import fill
@@ -42,6 +42,30 @@ def wrap_line(line: str, out: TextIO) -> str:
         return line
     indent = " " * max(4, len(line) - len(line.lstrip()) + 2)
     return fill(line, get_terminal_size().columns, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def indent_overflow(text: str, out: TextIO) -> str:
+    """Break lines that are too long for a terminal, and indent their other parts.
+
+    A terminal would begin the next part in the first column, where it could look like a line of this program.
+    """
+    if not out.isatty():
+        return text
+    columns = max(get_terminal_size().columns, 20) - 1
+    return "\n".join(part for line in text.split("\n") for part in _parts(line, columns))
+
+
+def _parts(line: str, columns: int) -> Iterator[str]:
+    indent = " " * (len(line) - len(line.lstrip(" ")) + 4)
+    part, used = "", 0
+    for letter in line:
+        width = 1 if letter.isascii() else 2  # at most: terminals do not agree on the width of some characters
+        if used + width > columns:
+            yield part
+            part, used = indent[: columns // 2], len(indent[: columns // 2])
+        part += letter
+        used += width
+    yield part
 
 
 def arguments_text(arguments: Any, width: int | None = 100) -> str:

@@ -16,7 +16,7 @@ from ..config.sources import Configuration
 from ..stores.tickets import TicketChange, TicketRow
 from .help import Command, Group
 from .options import AsJson, with_settings
-from .output import STATE_STYLES, console, print_parts, print_table, short_path, state_text, time_text, write_json
+from .output import console, print_parts, print_table, short_path, state_style, state_text, time_text, write_json
 from .text import counted, printable, short
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def show_board(cards: Mapping[str, Sequence[TicketRow]], counts: Mapping[str, in
     made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for column in columns:
         heading = Text.assemble(
-            (column.replace("_", " "), f"bold {STATE_STYLES.get(column, 'default')}"),
+            (column.replace("_", " "), f"bold {state_style(column) or 'default'}"),
             (f"\n{number[column]:,}", "dim"),
             ("\n" + "─" * min(width, _MAX_WIDTH), "dim"),
         )

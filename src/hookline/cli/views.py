@@ -9,7 +9,9 @@ from typing import Protocol, Self, TextIO
 
 from .._kernel.events import Event
 from .._run.events import TaskTaken
-from .event_lines import EventFormatter
+from ..explain.words import SIGNS
+from .event_lines import EventFormatter, Line
+from .hook_line import hook_line, is_ascii, sign
 from .terminal import can_move_cursor
 from .text import printable, wrap_line
 
@@ -56,7 +58,7 @@ def choose_view(out: TextIO | None = None, *, silent: bool = False, recorded: bo
 
 
 class PlainView:
-    """Print a line for each event worth reading, without colours or cursor movement.
+    """Print a line for each event worth reading, with its sign, without colours or cursor movement.
 
     Args:
         out: the stream to write to; ``None`` writes nothing.
@@ -65,7 +67,9 @@ class PlainView:
 
     def __init__(self, out: TextIO | None, *, task: bool = False) -> None:
         self._out, self._task = out, task
-        self._formatter = EventFormatter()
+        self._formatter, self._ascii = EventFormatter(), is_ascii(out)
+        self.every_call = out is not None
+        """The hook line of a call shows hooks that let it pass too."""
         self.prompts = False
         self._buffered: list[Event] | None = None
 
@@ -83,10 +87,17 @@ class PlainView:
         if self._task and isinstance(event, TaskTaken):
             self.write(f"task: {printable(event.task, keep='')}")
         for line in self._formatter.format(event):
-            if self.prompts and line.kind == "question":
+            if self.prompts and line.kind == "waits":
                 continue
-            text = f"{line.agent}: {line.text}" if line.agent else line.text
+            text = self._with_sign(line)
+            text = f"{line.agent}: {text}" if line.agent else text
             self.write(text if line.kind in ("step", "speaker") else f"{'  ' * (line.depth + 1)}{text}")
+
+    def _with_sign(self, line: Line) -> str:
+        if line.call:
+            gates = "".join(text for text, _ in hook_line(line.gates, line.call, ascii=self._ascii))
+            return f"{gates}  {line.text}"
+        return f"{sign(line.kind, ascii=self._ascii)[0]} {line.text}" if line.kind in SIGNS else line.text
 
     def write(self, line: str) -> None:
         """Print one line."""

@@ -18,7 +18,7 @@ from .._kernel.errors import RegistrationError
 from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry
 from .._run.agent import Agent
-from .._run.budget import Budget, Limits
+from .._run.budget import Limits
 from .._run.context import AgentContext
 from .._run.deps import need_of_deps
 from .._run.events import log
@@ -96,10 +96,11 @@ def build_agent(
         tools=build_tools(settings, home),
         hooks=registry,
         plugins=bundles,
-        max_steps=settings.max_steps,
+        limits=Limits(steps=settings.max_steps),
         params=settings.params,
         stream=settings.stream,
         max_attachment=settings.max_attachment,
+        suggestions=settings.suggestions,
     )
     plugins = build_plugins(settings, home) if plugins is None else plugins
     for note in use_plugins(plugins, agent, settings.plugins):
@@ -273,6 +274,7 @@ def _with_defaults(hook: str | DeclaredHook, settings: Settings) -> str | Declar
     declared = hook if isinstance(hook, DeclaredHook) else DeclaredHook(hook)
     defaults = {name: (argument, settings.database) for name, argument in _STORE_ARGUMENTS.items()}
     defaults["SkillEvolverHook"] = "folder", settings.skills
+    defaults["SpendingLimit"] = "store", settings.spending_file
     if declared.args.get("path"):
         defaults["AuditLogHook"] = "index", settings.audit_index or ""
     argument, place = defaults.get(declared.use, ("", ""))
@@ -292,8 +294,8 @@ def _own_files(settings: Settings, home: Path) -> Iterator[OwnFile]:
     code += [str(plugin.folder) for plugin in build_plugins(settings, home).found() if plugin.folder is not None]
     for path in dict.fromkeys([*code, *filter(None, [settings.personalities])]):
         yield OwnFile(path, "code of the agent", is_folder=os.path.isdir(path) or not Path(path).suffix, optional=True)
-    stores = (settings.runs, settings.approval_file, settings.sessions, settings.audit, settings.audit_index)
-    for place in (*stores, settings.records, settings.tapes, settings.tickets, settings.skills):
+    stores = (settings.runs, settings.approval_file, settings.spending_file, settings.sessions, settings.audit)
+    for place in (*stores, settings.audit_index, settings.records, settings.tapes, settings.tickets, settings.skills):
         if place and not is_database_url(place):
             is_folder = not Path(place).suffix
             yield OwnFile(place, "a store of Hookline", beside=not is_folder, is_folder=is_folder, optional=True)
@@ -468,7 +470,7 @@ def make_context(
         cost=settings.max_cost,
         tool_calls=settings.max_tool_calls,
     )
-    return AgentContext(session=session, budget=Budget(limits), halts=halts or halts_of(settings))
+    return AgentContext(session=session, limits=limits, halts=halts or halts_of(settings))
 
 
 def find_deps_factory(

@@ -13,7 +13,7 @@ from .._base.files import user_folder
 from .._base.frozen import EMPTY, freeze, thaw
 from .._base.text import did_you_mean
 from ..records.segments import default_records_path
-from ..stores.paths import default_approvals_path, default_runs_path
+from ..stores.paths import default_approvals_path, default_runs_path, default_spending_path
 from .errors import ConfigError
 
 INSTRUCTIONS = (
@@ -225,6 +225,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Count | None,
         KeyInfo("largest size of an attachment, of a task or a tool result, in bytes", LIMITS, "--max-attachment", "N"),
     ] = MAX_SIZE
+    suggestions: Annotated[
+        tuple[str, ...],
+        KeyInfo("what people could write first, shown by chat pages before a conversation begins", MODEL, ""),
+    ] = ()
     metadata: Annotated[
         Mapping[str, Any],
         KeyInfo("metadata of the user for hooks, such as user_role=admin", CONTROL, "--metadata", "KEY=VALUE"),
@@ -255,6 +259,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     approval_file: Annotated[
         str,
         KeyInfo("SQLite file of the calls that wait for approval", CONTROL, "--approval-file", "FILE.db"),
+    ] = ""
+    spending_file: Annotated[
+        str,
+        KeyInfo("SQLite file of what users, sessions and agents have spent", CONTROL, "--spending-file", "FILE.db"),
     ] = ""
     approval_policy: Annotated[
         Mapping[str, Any],
@@ -318,6 +326,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "sessions", self.database or str(user_folder("data") / "sessions"))
         if not self.approval_file:
             msgspec.structs.force_setattr(self, "approval_file", self.database or str(default_approvals_path(".")))
+        if not self.spending_file:
+            msgspec.structs.force_setattr(self, "spending_file", self.database or str(default_spending_path(".")))
         if self.audit_index == "":
             msgspec.structs.force_setattr(self, "audit_index", self.database)
         if not self.records:

@@ -20,7 +20,13 @@ from ..hooks._catalog import BUILTINS
 from ..plugins.discovery import is_path
 from ..plugins.trust import digest
 from ..records.segments import default_records_path
-from ..stores.paths import default_approvals_path, default_audit_path, default_runs_path, is_database_url
+from ..stores.paths import (
+    default_approvals_path,
+    default_audit_path,
+    default_runs_path,
+    default_spending_path,
+    is_database_url,
+)
 from .errors import ConfigError
 from .secrets import mask
 from .settings import KEYS, DeclaredChannel, DeclaredHook, Key, Settings
@@ -120,6 +126,7 @@ def load(
         "runs": default_runs_path,
         "audit": default_audit_path,
         "approval_file": default_approvals_path,
+        "spending_file": default_spending_path,
         "records": default_records_path,
     }
     database = values.get("database", "")
@@ -361,11 +368,11 @@ def parse_reference(text: str) -> Reference:
 
 _MODEL_FILES = ("local:", "scripted:")
 _PATH_SETTINGS = frozenset(
-    "folder sessions runs audit audit_index approval_file plugins_folder personalities tickets skills tapes "  # noqa: SIM905
-    "records".split()
+    "folder sessions runs audit audit_index approval_file spending_file plugins_folder "  # noqa: SIM905
+    "personalities tickets skills tapes records".split()
 )
 """Settings that are paths of files or folders."""
-_IN_DATABASE = ("runs", "approval_file")
+_IN_DATABASE = ("runs", "approval_file", "spending_file")
 """Settings whose default is the database, if there is one, and else a file; also ``sessions`` and ``audit_index``."""
 _PATH_ARGUMENTS = frozenset(
     "path folder memory notes store artifacts sign checkpoint index board settings transcripts".split()  # noqa: SIM905

@@ -9,4 +9,7 @@ from .page import diff_html as diff_html
 from .page import explain_fragment as explain_fragment
 from .page import explain_html as explain_html
 from .view import RunView as RunView
+from .view import ToolCallView as ToolCallView
 from .view import explain as explain
+from .words import SIGNS as SIGNS
+from .words import Sign as Sign

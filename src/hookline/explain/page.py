@@ -8,7 +8,7 @@ from .._base.text import shorten
 from .comparison import Comparison, summary
 from .html import html_page, json_block
 from .view import RunView
-from .words import DECISIONS, ONLY, OUTCOMES, QUIET_POINTS, STATUSES, VERBS
+from .words import DECISIONS, GATES, ONLY, OUTCOMES, QUIET_POINTS, SIGNS, STATUSES, VERBS
 
 EXPLAIN_ASSETS = ("theme.css", "explain.css", "common.js", "explain.js")
 """The style sheets and scripts that a page with :func:`explain_fragment` needs, in order."""
@@ -40,6 +40,8 @@ def explain_fragment(run: RunView) -> str:
         "outcomes": OUTCOMES,
         "statuses": STATUSES,
         "decisions": DECISIONS,
+        "gates": GATES,
+        "signs": {state: sign._asdict() for state, sign in SIGNS.items()},
         "only": ONLY,
         "quiet": QUIET_POINTS,
     }

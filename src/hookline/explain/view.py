@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -28,9 +28,10 @@ from .._kernel.hook import matches
 from .._kernel.payloads import WITHHELD
 from ..records import format as fmt
 from ..records.reading import RecordedMoment, RecordedRun
+from .gates import APPROVAL, DECIDING, GateCall
 from .text_diff import Part, diff_text, fold
 from .totals import SubagentTotals
-from .words import STOPS
+from .words import STOPS, gate_of
 
 TEXT_LIMIT = 4000
 """Number of characters of a text that a view contains; longer texts are cut."""
@@ -359,6 +360,42 @@ def hook_outcomes(moment: MomentView, chain: Sequence[ChainHook]) -> list[HookOu
 
 def _decision_of(hook: ChainHook, decisions: Sequence[DecisionView]) -> DecisionView | None:
     return next((each for each in decisions if each.hook == hook.name and each.phase == hook.phase), None)
+
+
+def gates_at(moments: Iterable[MomentView], chains: Sequence[Sequence[ChainHook]]) -> list[GateCall]:
+    """Return the gates of the moments of a call, as a record or events say them."""
+    found = []
+    for moment in moments:
+        if moment.point in APPROVAL:
+            continue
+        chain = chains[moment.chain] if chains else []
+        for outcome in hook_outcomes(moment, chain):
+            decision = outcome.decision
+            if outcome.state == "not selected" or (outcome.phase not in DECIDING and decision is None):
+                continue
+            if decision is None:
+                state = "skipped" if outcome.state == "skipped" else "passed"
+                found.append(GateCall(moment.point, outcome.name, state, phase=outcome.phase))
+                continue
+            reason = decision.error or decision.reason or decision.value
+            found.append(
+                GateCall(
+                    moment.point,
+                    outcome.name,
+                    gate_of(decision.verb),
+                    decision.verb,
+                    reason,
+                    decision.took,
+                    outcome.phase,
+                    decision.refused,
+                )
+            )
+    return found
+
+
+def ran(call: ToolCallView) -> bool:
+    """Whether the tool of a call ran, or a hook answered in its place."""
+    return call.outcome in ("ok", "answered") or (call.began is not None and call.outcome != "blocked")
 
 
 def _skipped(moment: MomentView, chain: Sequence[ChainHook]) -> list[int]:

@@ -61,6 +61,7 @@ from .shadow_mode import shadow as shadow
 from .skill_evolver import SkillEvolverHook as SkillEvolverHook
 from .skills import SkillsHook as SkillsHook
 from .small_models import default_slm_hooks as default_slm_hooks
+from .spending_limit import SpendingLimit as SpendingLimit
 from .strict import Strict as Strict
 from .terminal_guard import TerminalGuard as TerminalGuard
 from .ticket_judge import TicketJudgeHook as TicketJudgeHook

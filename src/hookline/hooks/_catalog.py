@@ -12,7 +12,7 @@ from .._kernel.points import POINTS
 
 # One concern on a few lines; the formatter would put each module on a line of its own.
 _MODULES = {
-    "Limits": ("limits", "rate_limit", "finish_reason"),
+    "Limits": ("limits", "spending_limit", "rate_limit", "finish_reason"),
     "Safety and access": (
         "safety", "plan_mode", "approvals", "roles", "path_guard", "egress_guard", "sensitive_data", "injection_guard",
         "provenance_guard", "terminal_guard", "channel_guard", "strict",

@@ -19,6 +19,7 @@ from .._run.events import ApprovalAsked, ApprovalDecided, Failed, RunFinished, R
 from .._run.new_fires import NewFireObserver
 from .._run.run_hooks import clean_with
 from ..records.rules import rules_of
+from ..stores.callers import CALLER
 from ..stores.facts import NAME, Gate, ObservedRun, RunFact, deciding_gate
 from ..stores.runs import RunRecord
 from ..stores.sql import Database, is_same
@@ -32,8 +33,6 @@ EVENTS: frozenset[type[Event]] = frozenset(
 )
 """The events that facts are made of, besides fires."""
 PutRecord = Callable[[RunFact | RunRecord], None]
-CALLER = "caller_id"
-"""The name in the metadata of a run under which a server puts the id of the caller."""
 
 
 class FactRecorder:

@@ -15,6 +15,7 @@ from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
 from .._kernel.values import Message
 from .._run.agent import Agent
+from .._run.budget import Limits
 from .._run.termination import RunFailedError
 from .._sensitive.redactor import Redactor
 from ..models.protocol import Model
@@ -84,7 +85,7 @@ def analyst(model: Model, hooks: Iterable[Any] | HookRegistry = ()) -> Agent:
         INSTRUCTIONS,
         llm=model,
         hooks=hooks,
-        max_steps=2,
+        limits=Limits(steps=2),
         params={"max_tokens": MAX_REPLY},
         response_format=SCHEMA,
     )

@@ -15,6 +15,7 @@ from .._kernel.points import BEFORE_COMPACTION, BEFORE_STEP, ON_RUN_START
 from .._kernel.results import HookAction, HookResult
 from .._kernel.validation import check_integer, check_method
 from .._kernel.values import Message
+from ._injection.fence import cover_note, without_cover_note
 from ._support.messages import (
     MessageGroup,
     excerpt,
@@ -49,7 +50,8 @@ class Compactor:
     """Replaces the middle of a long history by a summary that the model writes.
 
     System messages, the current user message and the last messages stay unchanged. The summary is one message of role
-    user before them; it begins with a mark. The next summary includes an earlier one. The first user message is not
+    user before them; it begins with a mark, and says if it covers text that an ``InjectionGuard`` has fenced, so that
+    dangerous calls still need an approval. The next summary includes an earlier one. The first user message is not
     kept: in a long conversation it is often a greeting, and the summary contains its request.
 
     Example::
@@ -122,7 +124,8 @@ class Compactor:
         kept = messages_without(parts, folded)
         source: Sequence[Message] = verdict.payload.messages
         if source:
-            summary = Message("user", f"{MARK}\n{await self._summary(ctx, source)}")
+            note = cover_note(message.content for message in (*middle, *source))
+            summary = Message("user", f"{MARK}\n{note}{await self._summary(ctx, source)}")
             head = next((i for i, message in enumerate(kept) if message.role != "system"), len(kept))
             kept = (*kept[:head], summary, *kept[head:])
         if await _count(ctx, kept) >= size:
@@ -286,7 +289,7 @@ def _is_summary(message: Message) -> bool:
 
 def _as_line(message: Message) -> str:
     if _is_summary(message):
-        return f"Earlier summary: {message.content.removeprefix(MARK).strip()}"
+        return f"Earlier summary: {without_cover_note(message.content).removeprefix(MARK).strip()}"
     if message.role == "tool":
         return f"{'Error' if message.is_error else 'Result'} of {message.name or 'a tool'}: {message.content}"
     calls = [f"(calls {call.name} with {json_text(call.arguments)})" for call in message.tool_calls]

@@ -21,7 +21,7 @@ from .._kernel.values import Message
 from ..models.protocol import Model
 from ..providers.factory import resolve_model
 from ._injection.control_tokens import Cleaned, neutralise
-from ._injection.fence import RULE, fence, fenced, unfenced
+from ._injection.fence import RULE, covered, fence, fenced, unfenced
 from ._injection.judge import judge
 from ._injection.patterns import Suspicion, scan
 from ._support.tools import find_tool
@@ -166,6 +166,8 @@ class InjectionGuard:
             state = states[ctx.run_id] = _TaintState(outer)
             if (earlier := _taint_of(ctx.state.messages)) is not None:
                 state.add(earlier)
+            if self.task and (asked := self._earlier_task(ctx.state.messages)) is not None:
+                state.add(asked)
             inherited = None if outer is None else self._active_taint(outer)
             if inherited is not None and (inherited.suspicious or state.taint is None or not state.taint.suspicious):
                 state.taint = msgspec.structs.replace(inherited, hop=-1)
@@ -318,6 +320,13 @@ class InjectionGuard:
         state.add(_Taint(TASK, -1, _printable(found.excerpt), suspicious=True))
         return HookResult.cont(reason=reason)
 
+    def _earlier_task(self, messages: Sequence[Message]) -> _Taint | None:
+        """Return a suspicious task of an earlier run of the conversation."""
+        for message in messages:
+            if message.role == "user" and (found := scan(message.content)).score >= self.threshold:
+                return _Taint(TASK, -1, _printable(found.excerpt), suspicious=True)
+        return None
+
     def _explain_fences(self, ctx: Any, prompt: PromptBuild) -> HookResult | None:
         """Explain fences in the system prompt, if untrusted text can occur."""
         tools = ctx.tool_registry or ()
@@ -359,11 +368,13 @@ def _has_text(value: Any) -> bool:
 
 
 def _taint_of(messages: Sequence[Message]) -> _Taint | None:
-    """Return the fenced text in a transcript: suspicious text if there is any, else the newest."""
+    """Return the fenced text in a transcript, or in what a summary covers: suspicious text if any, else the newest."""
     newest, steps = None, 0
     for message in reversed(messages):
         steps += message.role == "assistant"
         mark = fenced(message.content) if message.role == "tool" else None
+        if message.role == "user":
+            mark = covered(message.content)
         if mark is not None and (newest is None or mark[1]):
             newest = _Taint(mark[0], -1 - steps, _printable(unfenced(message.content)), mark[1])
             if newest.suspicious:

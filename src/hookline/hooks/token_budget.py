@@ -13,9 +13,9 @@ from .._kernel.points import BEFORE_LLM
 from .._kernel.results import HookResult
 from .._kernel.validation import check_integer
 from .._kernel.values import Message
+from ._injection.fence import excerpt_with_fence
 from ._support.messages import (
     MessageGroup,
-    excerpt,
     group_messages,
     last_user_message,
     messages_without,
@@ -134,5 +134,6 @@ def _end(parts: Sequence[MessageGroup], transcript: Sequence[Message]) -> int:
 
 def _cut(messages: Sequence[Message], limit: int) -> tuple[Message, ...]:
     return tuple(
-        msgspec.structs.replace(m, content=excerpt(m.content, limit)) if m.role == "tool" else m for m in messages
+        msgspec.structs.replace(m, content=excerpt_with_fence(m.content, limit)) if m.role == "tool" else m
+        for m in messages
     )

@@ -15,7 +15,7 @@ from .._kernel.points import AFTER_TOOL
 from .._kernel.results import HookResult
 from .._kernel.validation import check_integer, check_method, check_path
 from ..stores.artifacts import artifact_store_at
-from ._support.messages import excerpt
+from ._injection.fence import excerpt_with_fence
 from ._support.tools import find_tool
 
 READER = "read_artifact"
@@ -35,7 +35,7 @@ class ToolOutputTruncatorHook:
         ToolOutputTruncatorHook(2000, artifacts="artifacts")
 
     Args:
-        max_chars: maximum length of a result, including the mark.
+        max_chars: maximum length of a result, including the mark. The marker lines of an ``InjectionGuard`` stay whole.
         artifacts: where to save the full text: an ``ArtifactStore`` or its folder, another object with
             ``save(name, text)``, or ``True`` for ``ctx.artifacts``. The mark then names the artifact, and mentions
             ``read_artifact`` if the model has that tool. Results of ``read_artifact`` are not saved again. If saving
@@ -85,5 +85,5 @@ class ToolOutputTruncatorHook:
         return self._cut(result, long, where)
 
     def _cut(self, result: ToolCallResult, long: dict[str, str], where: dict[str, str]) -> HookResult:
-        cut = {field: excerpt(text, self.max_chars, where.get(field, "")) for field, text in long.items()}
+        cut = {field: excerpt_with_fence(text, self.max_chars, where.get(field, "")) for field, text in long.items()}
         return HookResult.replace(result.replace(cut), reason=f"cut to {self.max_chars} characters")

@@ -187,6 +187,7 @@ class RemoteModel(ABC):
         if reply is None:
             raise incomplete_reply(self._endpoint, asked)
         usage = reply.usage if reply.usage is not None else self._estimated_usage(request, reply)
+        response_id = data.get("id")
         return ModelResponse(
             reply.content,
             tuple(call.replace(name=names.decode(call.name)) for call in reply.tool_calls),
@@ -196,6 +197,7 @@ class RemoteModel(ABC):
             reply.model or asked,
             self.provider,
             (self._organization_header and headers.get(self._organization_header)) or self._organization,
+            response_id if isinstance(response_id, str) else "",
         )
 
     def _estimated_usage(self, request: ModelRequest, reply: ParsedReply) -> Usage:

@@ -9,16 +9,23 @@ from .._base.frozen import EMPTY, Frozen, freeze_flat
 from .._base.text import did_you_mean
 from .._kernel.registry import HookStack
 from .._run.run_hooks import clean_for, redactions_of
+from ..models.attachments import ANY_TYPE
 from .errors import UnknownAgentError
 
 
 class ServedAgent(Frozen, frozen=True):
-    """The public description of an agent: ``tools`` are the names of its tools, ``about`` describes each of them."""
+    """The public description of an agent: ``tools`` are the names of its tools, ``about`` describes each of them.
+
+    ``suggestions`` are what people could write first, ``attachment_types`` the media types of files that its model
+    takes.
+    """
 
     name: str
     description: str = ""
     tools: tuple[str, ...] = ()
     about: Mapping[str, str] = EMPTY
+    suggestions: tuple[str, ...] = ()
+    attachment_types: tuple[str, ...] = ANY_TYPE
 
 
 class Answerer(NamedTuple):
@@ -115,4 +122,6 @@ def _describe(name: str, answerer: Any, id: str) -> ServedAgent:
     personality = getattr(answerer, "personalities", {}).get(id)
     description = getattr(personality, "description", "") or getattr(agent, "description", "")
     tools = freeze_flat({tool.name: tool.spec.description for tool in getattr(agent, "tools", ())})
-    return ServedAgent(name, description, tuple(tools), tools)
+    model = getattr(agent, "model", None)
+    types = ANY_TYPE if model is None else tuple(getattr(model, "attachment_types", ()))
+    return ServedAgent(name, description, tuple(tools), tools, getattr(agent, "suggestions", ()), types)

@@ -245,6 +245,7 @@ def _http_server(server: Server, options: ServerOptions) -> HttpServer:
         options.host,
         options.port,
         hosts=_host_names(options),
+        origins=options.origins,
         max_body=options.max_body,
         body_seconds=options.body_seconds,
         grace=REQUEST_SECONDS,

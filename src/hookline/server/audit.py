@@ -42,7 +42,8 @@ class AuditQuery(msgspec.Struct, forbid_unknown_fields=True):
     """A filter for records, and the position of a page.
 
     ``type`` may be given several times. ``run`` is the id of a run, with those nested in it, or its beginning.
-    ``caller`` is the id or the name of a caller. ``text`` may stand anywhere in the record.
+    ``caller`` is the id or the name of a caller. ``text`` may stand anywhere in the record. ``views=false`` leaves out
+    records that only say that somebody looked at a page of the console.
     """
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
@@ -57,10 +58,11 @@ class AuditQuery(msgspec.Struct, forbid_unknown_fields=True):
     text: Name = ""
     since: Time = 0.0
     until: Time = 0.0
+    views: bool = True
 
     def chosen(self) -> RecordFilter:
         """Return the filter."""
-        names = ("run", "agent", "tool", "hook", "verb", "caller", "text")
+        names = ("run", "agent", "tool", "hook", "verb", "caller", "text", "views")
         return record_filter(self.type, self.since, self.until, **{name: getattr(self, name) for name in names})
 
 
@@ -74,7 +76,8 @@ class AuditRecordView(msgspec.Struct, frozen=True):
     """A record of an audit log.
 
     ``record`` is the record as it is in the log; ``null`` if the log is on another machine. ``changed`` is true if the
-    line is not the one that the index has. ``what`` describes the record in one line.
+    line is not the one that the index has. ``what`` describes the record in one line. ``verb`` is that of a hook, and
+    ``decision`` the decision of an approval or a request, the outcome of a tool call, or the status of a run.
     """
 
     id: str
@@ -83,6 +86,8 @@ class AuditRecordView(msgspec.Struct, frozen=True):
     time: str
     type: str
     run_id: str
+    verb: str
+    decision: str
     what: str
     failed: bool
     changed: bool
@@ -197,13 +202,16 @@ class AuditService:
             verb=wanted.verb,
             since=wanted.since,
             until=wanted.until,
+            views=wanted.views,
         )
         more = str(found[limit - 1].number) if len(found) > limit else ""
         return AuditRecordsPage(tuple(map(self._indexed_view, found[:limit])), more)
 
     def is_search(self, wanted: RecordFilter) -> bool:
         """Whether a filter looks through the log, because there is no index or it does not have what is wanted."""
-        return wanted != RecordFilter() and (self._index is None or bool(wanted.text or wanted.caller))
+        if self._index is not None:
+            return bool(wanted.text or wanted.caller)
+        return wanted not in (RecordFilter(), RecordFilter(views=False))
 
     def record(self, id: str) -> tuple[AuditRecordView, str]:
         """Return a record, and in words how it fits into its log.
@@ -263,6 +271,8 @@ class AuditService:
             row.time,
             row.type,
             row.run_id,
+            row.verb,
+            row.decision,
             row.what if record is None else describe(record),
             is_failure({"type": row.type, "verb": row.verb, "decision": row.decision}),
             is_own and (line is None or line.hash != row.hash),
@@ -273,10 +283,11 @@ class AuditService:
 def _line_view(line: LogLine) -> AuditRecordView:
     record = line.record
     seq = record.get("seq")
-    time, type, run_id = (str(record.get(name) or "") for name in ("time", "type", "run_id"))
+    time, type, run_id, verb = (str(record.get(name) or "") for name in ("time", "type", "run_id", "verb"))
+    decision = next((str(record[name]) for name in ("decision", "outcome", "status") if record.get(name)), "")
     number, bad = seq if isinstance(seq, int) else 0, is_failure(record)
     return AuditRecordView(
-        line.position, gethostname(), number, time, type, run_id, describe(record), bad, False, record
+        line.position, gethostname(), number, time, type, run_id, verb, decision, describe(record), bad, False, record
     )
 
 

@@ -194,6 +194,15 @@ class Authenticator:
         """Whether callers need a key, according to the last check of the key store."""
         return self._keys_required or (self._keys is not None and not self._keys.is_empty)
 
+    async def currently_needs_keys(self) -> bool:
+        """Check the key store, and return whether callers need a key; also if it cannot be read."""
+        try:
+            await self._refresh()
+        except StoreError as error:
+            log.error("the API keys cannot be read: %s", error)
+            return True
+        return self.needs_keys
+
     async def admit(self, scope: Scope, request: RequestInfo, operation: Operation | None) -> None:
         """Identify the caller and check its rights. Return normally if the request is allowed.
 

@@ -14,6 +14,7 @@ from ..config.settings import Settings
 from ..hooks.audit_log import AuditLogHook
 from ..hooks.metrics import MetricsHook
 from ..hooks.observability import ObservabilityHook
+from ..hooks.spending_limit import SpendingLimit
 from ..records.hook import RecordHook
 from ..stores.approvals import ApprovalStore
 from ..stores.audit.log import AuditLog
@@ -187,7 +188,8 @@ def build_parts(
     if links is not None:
         apis.append(LinksApi(links, lambda: server.url))
     tickets = TicketBoard(settings.tickets) if settings.tickets else None
-    apis.append(ConsoleApi(service, keys, gate, records, log, replays, halts, audit, tickets))
+    limits = [hook for hook in hooks if isinstance(hook, SpendingLimit)]
+    apis.append(ConsoleApi(service, keys, gate, records, log, replays, halts, audit, tickets, limits))
 
     registries = list({id(answerer.hooks): answerer.hooks for answerer in answerers.values()}.values())
     recorder = ObservabilityHook(store)

@@ -24,6 +24,7 @@ from .._run.events import (
     AllEventsExcept,
     ApprovalAsked,
     ApprovalDecided,
+    ModelCalled,
     RunFinished,
     Steered,
     StepStarted,
@@ -69,7 +70,7 @@ _TRACKED = frozenset({StepStarted, Steered, ToolStarted, ToolEnded, ApprovalAske
 
 _TEXTS = frozenset({"task", "reply", "error", "reason"})
 
-_CHECKED = frozenset({SubagentEvent, HookExecuted, PointFired, RunFinished})
+_CHECKED = frozenset({SubagentEvent, HookExecuted, PointFired, RunFinished, ModelCalled})
 """Events that a :class:`LiveRun` may leave out or change."""
 
 
@@ -184,6 +185,9 @@ class LiveRun:
                 return
             if kind is RunFinished:  # the messages are in the events before it, and in the session
                 event = event.replace(result=event.result.replace(messages=(), steps=()))  # type: ignore[attr-defined]
+            if isinstance(inner, ModelCalled) and inner.server:  # an address of the operator's network
+                hidden = inner.replace(server="")
+                event = hidden if inner is event else event.replace(event=hidden)
         seq = self.last_seq + 1
         data = encoded(msgspec.structs.replace(event, seq=seq))
         self.last_seq = seq

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .._net.urls import UrlError, parse_url
-from .._web.middleware import App, Receive, Scope, SecurityMiddleware, Send
+from .._web.middleware import App, Receive, Scope, SecurityMiddleware, Send, with_cors
 from ..config.errors import ConfigError
 from ..config.factory import find_deps_factory
 from ..config.settings import Settings
@@ -38,7 +37,6 @@ def asgi(
     authenticate: Authenticate | None = None,
     deps: DepsFactory | None = None,
     settings: Settings | None = None,
-    origins: Iterable[str] = (),
     home: Path | None = None,
 ) -> MountedServer:
     """Make an ASGI app that serves agents: the JSON, SSE, A2A and OpenAI endpoints of ``hookline serve``.
@@ -64,8 +62,6 @@ def asgi(
             caller, without its rights, which may have changed when a durable run goes on: that creates its ``deps``
             anew. It may be a coroutine function; a plain function runs in a thread. If it fails, so does the run.
         settings: the files and limits, as for ``hookline serve``; the address to listen on is not used.
-        origins: other origins whose pages may send requests, such as ``https://app.example.com``. The CORS
-            middleware of the application must allow them too.
         home: the folder for relative paths; the working directory if left out.
 
     Raises:
@@ -86,14 +82,11 @@ def asgi(
         )
     if authenticate is not None and not callable(authenticate):
         raise ConfigError(f"authenticate= must be a function of a request, not {authenticate!r:.80}")
-    origins = (origins,) if isinstance(origins, str) else tuple(origins)
-    for origin in origins:
-        _check_origin(origin)
 
     def build() -> Server:
         return build_parts(given, answerers, options, home, deps=deps, authenticate=authenticate, listen=False)
 
-    return MountedServer(build, options, origins)
+    return MountedServer(build, options, cookies=authenticate is not None)
 
 
 class MountedServer:
@@ -111,10 +104,10 @@ class MountedServer:
     interrupted when it stops.
     """
 
-    def __init__(self, build: Callable[[], Server], options: ServerOptions, origins: tuple[str, ...]) -> None:
+    def __init__(self, build: Callable[[], Server], options: ServerOptions, *, cookies: bool) -> None:
         self._build = build
         self._options = options
-        self._origins = origins
+        self._cookies = cookies
         self._app: App | None = None
         self.server: Server | None = None
         """The server while it runs, for its status."""
@@ -154,13 +147,14 @@ class MountedServer:
         except BaseException:
             self.server = None
             raise
-        self._app = SecurityMiddleware(
+        secured = SecurityMiddleware(
             Router(self.server.routes()),
             hosts=None,
-            origins=self._origins,
+            origins=self._options.origins,
             max_body=self._options.max_body,
             body_seconds=self._options.body_seconds,
         )
+        self._app = with_cors(secured, self._options.origins, credentials=self._cookies)
         return self
 
     async def __aexit__(
@@ -191,18 +185,6 @@ def _name_of(agent: Any) -> str:
     if not hasattr(agent, "hooks") or isinstance(agent, type):
         raise ConfigError(f"{agent!r:.80} is not an agent or a roster")
     return str(getattr(agent, "name", None) or "hookline")
-
-
-def _check_origin(origin: str) -> None:
-    try:
-        valid = parse_url(origin).origin == origin
-    except UrlError:
-        valid = False
-    if not valid:
-        raise ConfigError(
-            f"origins has {origin!r:.80}: an origin is a scheme and a host in lower case, and a port if it is "
-            "unusual, such as https://app.example.com or http://localhost:5173"
-        )
 
 
 async def _send_unavailable(scope: Scope, send: Send) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from .._base.files import user_folder
 from .._net.urls import UrlError, parse_host, parse_url
-from .._web.middleware import is_loopback
+from .._web.middleware import check_origin, is_loopback
 from ..config.errors import ConfigError
 from ..config.settings import parse_table
 from ..config.sources import parse_reference
@@ -78,6 +78,8 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         host: the address to listen on. With any other than a loopback address, callers need keys.
         port: the port; 0 picks a free one.
         hosts: further host names to accept, such as that of a reverse proxy.
+        origins: other origins whose pages may send requests and read the responses (CORS), such as
+            ``https://chat.example.com``.
         public_url: the URL of the server for clients, such as ``https://agents.example.com``; used in descriptions.
         trusted_proxies: addresses or networks of reverse proxies whose forwarding headers are trusted.
         login: people whom a reverse proxy authenticates: a table with ``header``, ``addresses``, ``rights`` and
@@ -121,6 +123,7 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8420
     hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
     public_url: str = ""
     trusted_proxies: tuple[str, ...] = ()
     login: LoginOptions | None = None
@@ -159,6 +162,8 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             for given in getattr(self, name):
                 _check_host(name, given)
         _check_networks("trusted_proxies", self.trusted_proxies)
+        for origin in self.origins:
+            check_origin(origin)
         for rules in self.rules:
             if parse_reference(rules).file is None:
                 raise ValueError(f"rules has {rules!r:.80}: name a file such as rules.py, or rules.py:name")

@@ -14,7 +14,7 @@ import msgspec
 
 from ..backtest._backtest import backtest, hook_stack, load_rules
 from ..backtest.errors import BacktestError
-from ..backtest.page import headline, in_words
+from ..backtest.page import headline, how_sure, in_words
 from ..backtest.report import Report
 from ..backtest.sources import ChosenRuns
 from ..config.sources import parse_reference
@@ -22,7 +22,7 @@ from ..config.trust import TrustStore
 from ..plugins.trust import TrustedFiles, digest, only_trusted
 from ..records.format import RecordError
 from .jobs import serve_job
-from .replayed import Difference, Replayed, ReplayedRun
+from .replayed import Difference, Replayed, ReplayedCell, ReplayedRun
 
 EXAMPLES = 50
 """Number of different calls of each hook, tool and kind that are listed for a run."""
@@ -47,7 +47,12 @@ def replay(given: dict[str, Any], progress: Callable[[int, int], object]) -> Any
             reports.append(report)
             runs.append(_replayed(id, report))
         total = Report.merge(reports)
-        result = Replayed(headline(total), total.rules, seen, total.exact_share, tuple(runs))
+        cells = tuple(
+            ReplayedCell(cell.hook, cell.point, cell.tool, in_words(cell.kind), *msgspec.structs.astuple(cell.count))
+            for cell in total.cells
+            if cell.kind != "same"
+        )
+        result = Replayed(headline(total), total.rules, seen, how_sure(total), cells, tuple(runs))
     return msgspec.to_builtins(result)
 
 
@@ -65,6 +70,7 @@ def _replayed(id: str, report: Report) -> ReplayedRun:
             Difference(
                 example.run_id,
                 example.n,
+                cell.hook,
                 example.point,
                 example.tool,
                 example.subject,

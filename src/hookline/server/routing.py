@@ -41,6 +41,8 @@ access_log = logging.getLogger("hookline.access")
 JSON = "application/json"
 CORRELATION_HEADER = "X-Correlation-ID"
 """The header with the correlation id, which connects a request with everything that it causes."""
+REQUEST_HEADER = "X-Request-ID"
+"""The same id under the name that clients of OpenAI's API read."""
 
 RequestCounter = Callable[[str, str, int, float], object]
 """Called after every request with the method, the route, the status and the duration in seconds."""
@@ -91,6 +93,7 @@ class Endpoint(Frozen, frozen=True):
         error_body: makes the body of an error, for a protocol with its own format. It applies to the whole path.
         error_page: makes the response for an error, for pages. It applies to the whole path.
         described: whether the endpoint is in the API description.
+        slash: whether the path may end with a slash, which clients of some protocols add. It applies to the whole path.
     """
 
     method: str
@@ -111,6 +114,7 @@ class Endpoint(Frozen, frozen=True):
     error_body: ErrorBody | None = None
     error_page: ErrorPage | None = None
     described: bool = True
+    slash: bool = False
 
 
 class Gate:
@@ -153,6 +157,10 @@ class Gate:
         """Whether callers need a key, according to the last check of the key store."""
         return self._authenticator.needs_keys
 
+    async def currently_needs_keys(self) -> bool:
+        """Check the key store, and return whether callers need a key; also if it cannot be read."""
+        return await self._authenticator.currently_needs_keys()
+
     @property
     def uses_keys(self) -> bool:
         """Whether callers are identified by API keys, and not by a host application."""
@@ -183,6 +191,7 @@ class Gate:
         """
         from starlette.routing import Route
 
+        endpoints = list(endpoints)
         paths: dict[str, dict[str, Operation]] = {}
         formats: dict[str, ErrorPage] = {}
         for endpoint in endpoints:
@@ -198,10 +207,15 @@ class Gate:
                 formats[endpoint.path] = _json_errors(endpoint.error_body)
         default = _json_errors(error_body)
         self._formats |= {_first_part(path): page for path, page in formats.items() if _first_part(path)}
-        return [
+        routes = [
             Route(path, self._path_app(path, operations, formats.get(path, default)))
             for path, operations in paths.items()
         ]
+        lenient = {endpoint.path for endpoint in endpoints if endpoint.slash}
+        for route in routes:
+            if route.path in lenient:
+                route.path_regex = re.compile(route.path_regex.pattern.removesuffix("$") + r"/?\Z")
+        return routes
 
     def fallback(self) -> Route:
         """Return the last route, which matches all other paths: without a key, a client does not learn that a path is
@@ -265,7 +279,7 @@ class _PathApp:
             await sender.send_error(error)
         except RequestRejectedError as rejection:
             request.status = rejection.status
-            rejection.headers.append(sender.header)
+            sender.complete(rejection)
             raise
         except ClientDisconnectedError:
             raise
@@ -338,7 +352,8 @@ class _ResponseSender:
         self._send = send
         self._error_response = error_response
         self._started = False
-        self.header = (CORRELATION_HEADER.lower().encode(), request.correlation_id.encode())
+        names = (CORRELATION_HEADER.lower().encode(), REQUEST_HEADER.lower().encode())
+        self.headers = [(name, request.correlation_id.encode()) for name in names]
 
     async def __call__(self, message: Message) -> None:
         starts = message["type"] == "http.response.start"
@@ -348,8 +363,15 @@ class _ResponseSender:
 
     async def _start(self, message: Message) -> None:
         self._started, self._request.status = True, message["status"]
-        headers = [pair for pair in message.get("headers", ()) if bytes(pair[0]).lower() != self.header[0]]
-        await self._send({**message, "headers": [*headers, self.header]})
+        own = {name for name, _ in self.headers}
+        headers = [pair for pair in message.get("headers", ()) if bytes(pair[0]).lower() not in own]
+        await self._send({**message, "headers": [*headers, *self.headers]})
+
+    def complete(self, rejection: RequestRejectedError) -> None:
+        """Give a rejection the correlation id, and the body that errors have at this path."""
+        response = self._error_response(ApiError(rejection.status, rejection.code, rejection.message))
+        rejection.body = bytes(response.body)
+        rejection.headers += [(b"content-type", response.headers["content-type"].encode()), *self.headers]
 
     async def send_error(self, error: ApiError) -> None:
         """Send an error. A response that has begun is left incomplete instead, which the client notices."""

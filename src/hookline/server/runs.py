@@ -535,6 +535,16 @@ class RunService:
             return 0
         return await asyncio.to_thread(self._store.count, **filters)
 
+    async def state_counts(self, caller: Caller, most: int, **filters: Unpack[RunFilter]) -> dict[str, int]:
+        """Return the number of runs that a caller may see in each state: see :meth:`RunStore.counts`.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        if not await self._prepare(caller, filters):
+            return {}
+        return await asyncio.to_thread(self._store.counts, most, **filters)
+
     async def read(self, id: str, caller: Caller, after: int = 0) -> EventReader:
         """Open a reader of the events of a run after the event number ``after``. The caller must close it.
 

@@ -13,7 +13,17 @@ from starlette.responses import Response
 from .._base.workers import in_thread
 from ..config.hook_order import HookPlace
 from ..stores.callers import Caller
-from ..stores.run_figures import Costs, HookFigures, Period, costs, hook_figures, period_of, run_seconds
+from ..stores.run_figures import (
+    CostBar,
+    Costs,
+    HookFigures,
+    Period,
+    cost_bars,
+    costs,
+    hook_figures,
+    period_of,
+    run_seconds,
+)
 from ..stores.run_statistics import RunStats, run_stats
 from ..stores.verdicts import Verdict
 from .routing import Endpoint, caller_of, json_response, query_of
@@ -166,6 +176,19 @@ class Statistics:
         """
         await self._service.stored()
         found: Costs = await in_thread(costs, self._service.store, period, agent=agent, owner=_whose(caller, owner))
+        return found
+
+    async def cost_bars(
+        self, caller: Caller, period: str, *, agent: str = "", owner: str = "", now: float | None = None
+    ) -> tuple[CostBar, ...]:
+        """Return what the models were used for over time, until now or until a Unix time.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        await self._service.stored()
+        store, whose = self._service.store, _whose(caller, owner)
+        found: tuple[CostBar, ...] = await in_thread(cost_bars, store, period, agent=agent, owner=whose, now=now)
         return found
 
 

@@ -2,6 +2,7 @@ from .._toolbox.tickets import ticket_tools as ticket_tools
 from .approval_policy import ApprovalPolicy as ApprovalPolicy
 from .approval_policy import ApproverRights as ApproverRights
 from .approval_policy import CallPattern as CallPattern
+from .approvals import ApprovalRow as ApprovalRow
 from .approvals import ApprovalStore as ApprovalStore
 from .approvals import DecisionRefusedError as DecisionRefusedError
 from .artifacts import Artifact as Artifact
@@ -41,6 +42,9 @@ from .sessions import SqliteSessionStore as SqliteSessionStore
 from .skills import DatabaseSkillStore as DatabaseSkillStore
 from .skills import Skill as Skill
 from .skills import SkillStore as SkillStore
+from .spending import Account as Account
+from .spending import Amount as Amount
+from .spending import SpendingStore as SpendingStore
 from .tickets import TicketBoard as TicketBoard
 from .tickets import TicketChange as TicketChange
 from .tickets import TicketError as TicketError

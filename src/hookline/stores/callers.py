@@ -18,6 +18,9 @@ from .keys import RIGHTS
 
 log = logging.getLogger("hookline")
 
+CALLER = "caller_id"
+"""The name in the metadata of a run under which a server puts the id of the caller."""
+
 
 class Caller(Frozen, frozen=True):
     """The sender of a request.
@@ -80,3 +83,12 @@ async def create_deps(make: DepsFactory, caller: Caller) -> Any:
     except Exception as error:
         log.exception("the deps of a run of %s could not be created", caller.id or "nobody")
         raise HooklineError(f"the deps of this run could not be created ({type(error).__name__})") from error
+
+
+def user_of(metadata: Mapping[str, Any]) -> str:
+    """Return the user of a run: ``user`` in its metadata, else the caller or the sender; empty if it has none."""
+    for name in ("user", CALLER):
+        if (found := metadata.get(name)) not in (None, ""):
+            return str(found)
+    channel, sender = metadata.get("channel"), metadata.get("sender")
+    return f"{channel}:{sender}" if channel and sender else ""

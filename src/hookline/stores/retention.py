@@ -17,7 +17,10 @@ from .facts import delete_reasons
 from .leases import database_time
 from .sql import Connection, Database, upsert
 
-TABLES = ("facts", "events", "idempotency_keys", "pushes", "controls", "run_texts", "journal", "durable_runs")
+TABLES = (
+    *("facts", "events", "idempotency_keys", "pushes", "task_messages", "controls", "run_texts", "journal"),
+    "durable_runs",
+)
 """Tables with rows of runs besides ``runs``, which are deleted with their run."""
 AT_ONCE = 500
 """Number of runs that the first transaction deletes, and the maximum where the number does not change."""

@@ -320,14 +320,17 @@ def costs(
     now = time.time() if now is None else now
     length, since = period_of(period, now)
 
-    def used(db: Connection, column: str, *, by_caller: bool = False) -> dict[Any, Used]:
+    def used(db: Connection, *columns: str, by_caller: bool = False) -> list[dict[Any, Used]]:
         chosen = SumFilter(owner, by_caller, asked=agent or None, kinds=("model",))
-        sums = slot_sums(db, chosen, (column,), length, since)
-        return {key[0]: _used(sums[key]) for key in sorted(sums)}
+        found: list[dict[Any, Used]] = [{} for _ in columns]
+        for key, sums in sorted(slot_sums(db, chosen, columns, length, since).items(), key=lambda each: each[0]):
+            for name, groups in zip(key, found, strict=True):
+                groups[name] = groups.get(name, Used()) + _used(sums)
+        return found
 
     with store.db.transaction() as db:
-        slots, agents, models = used(db, "began"), used(db, "asked"), used(db, "name")
-        callers = used(db, "owner", by_caller=True)
+        slots, agents, models = used(db, "began", "asked", "name")
+        (callers,) = used(db, "owner", by_caller=True)
     total = sum(slots.values(), Used())
     without_caller = total - sum(callers.values(), Used())
     if without_caller.calls:
@@ -341,6 +344,22 @@ def costs(
         callers=_cost_rows(callers),
         models=_cost_rows(models),
     )
+
+
+def cost_bars(
+    store: RunStore, period: str, *, owner: str | None = None, agent: str = "", now: float | None = None
+) -> tuple[CostBar, ...]:
+    """Return only what :func:`costs` says over time. Arguments are those of :func:`hook_figures`.
+
+    Raises:
+        StoreError: the file cannot be used.
+    """
+    now = time.time() if now is None else now
+    length, since = period_of(period, now)
+    chosen = SumFilter(owner, asked=agent or None, kinds=("model",))
+    with store.db.transaction() as db:
+        slots = {key[0]: _used(sums) for key, sums in slot_sums(db, chosen, ("began",), length, since).items()}
+    return _bars(slots, length, since, now, MAX_BARS)
 
 
 def _used(sums: Sums) -> Used:

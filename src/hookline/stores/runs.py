@@ -43,6 +43,8 @@ from .retention import SCHEMA as _PERIODIC
 from .run_texts import SCHEMA as _TEXTS
 from .run_texts import add_text, find_text, forget_words
 from .sql import LAST_CHARACTER, Connection, Leases, Schema, Statement, insert, storable, storable_value, upsert
+from .task_messages import SCHEMA as _TASK_MESSAGES
+from .task_messages import TaskMessageStore
 from .verdicts import HAS_VERDICTS, Verdict, decisions_of, verdict_of
 from .workers import SCHEMA as _WORKERS
 from .workers import SLOTS as _SLOTS
@@ -147,6 +149,7 @@ _FILTERED = (
     "CREATE INDEX durable_runs_by_digest ON durable_runs (digest, status)",
     *_FILTERED_FACTS,
 )
+_FORMAT_9 = _TASK_MESSAGES
 _FORMAT_8 = (
     # The waiting runs of a caller, in order.
     "CREATE INDEX open_by_owner ON runs (status, owner, created, run_id) WHERE ended IS NULL AND transport != ''",
@@ -213,17 +216,19 @@ _SERVED_FORMAT: tuple[Statement, ...] = (  # a separate file of a server
     *_FILTERED,
     *_TEXTS,
     *_FORMAT_8,
+    *_FORMAT_9,
 )
 
 SCHEMA = Schema(
     "runs",
     contents="runs",
     application_id=_APPLICATION_ID,
-    version=8,
+    version=9,
     statements=(
         *(_RUNS, *_INDEXES, *_SERVED, *_JOURNAL, *_WORKERS, *_CONTROLS),
         *(*_MORE_INDEXES, *_STATISTICS, *_FACTS, *_HALTS, *_ORIGINS, *_PERIODIC, *_SLOTS, *_FILTERED, *_TEXTS),
         *_FORMAT_8,
+        *_FORMAT_9,
     ),
     upgrades={
         1: _FORMAT_1,
@@ -233,6 +238,7 @@ SCHEMA = Schema(
         5: (*_FACTS_UPGRADE, *_HALTS, *_ORIGINS),
         6: (*_PERIODIC, *_SLOTS, *_FILTERED, *_TEXTS),
         7: _FORMAT_8,
+        8: _FORMAT_9,
     },
     conversions={_SERVED_APPLICATION_ID: _SERVED_FORMAT},
     min_writer=7,
@@ -481,7 +487,7 @@ class RunSearch(msgspec.Struct, frozen=True):
 
 
 class RunStore:
-    """Store runs in one SQLite file, which threads and processes may share; see docs/guides/observability.md.
+    """Store runs in one SQLite file, which threads and processes may share; see docs/reference/database.md.
 
     :class:`ObservabilityHook` and ``hookline serve`` write it, ``hookline stats`` shows it. All methods block until
     the file is read or written, and raise :class:`StoreError` if the file cannot be used.
@@ -531,6 +537,7 @@ class RunStore:
         self.controls = ControlStore(self.db)
         self.halts = HaltStore(self.db)
         self.push_subscriptions = PushSubscriptionStore(self.db)
+        self.task_messages = TaskMessageStore(self.db)
         self.begun_with: dict[str, Any] | None = None
         """Settings of the program, stored with the durable runs that it begins, for the program that continues them."""
         self.keep_days = keep_days
@@ -1117,6 +1124,33 @@ class RunStore:
                 if len(matches) < _MATCHES:
                     return count
                 before = matches[-1][1]
+
+    def counts(self, most: int, **chosen: Unpack[RunFilter]) -> dict[str, int]:
+        """Return the number of runs in each state; up to ``most`` of a state, so that it takes no longer for more.
+
+        Args:
+            most: where counting stops.
+            chosen: which runs: see :class:`RunFilter`. Their words, tools, hooks, verbs and models are not looked at.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        found: dict[str, int] = dict.fromkeys(map(str, STATES), 0)
+        rest = cast("RunFilter", {name: value for name, value in chosen.items() if name not in (*_SEARCHED, "states")})
+        source, values = _chosen(rest)
+        with self.db.transaction() as db:
+            for state in STATES:
+                if state in OPEN_STATES:
+                    part, given = _chosen({**rest, "served": True, "states": (state,)})
+                else:
+                    part, given = f"{source} AND status = ? AND ended IS NOT NULL", [*values, state]
+                query = f"SELECT count(*) FROM (SELECT 1 FROM {part} LIMIT ?) AS counted"
+                found[state] = int(db.execute(query, (*given, most)).fetchone()[0])
+            # The rows of these runs do not say that their process has ended, or that they are suspended.
+            query = f"SELECT {_ROW} FROM ({_UNSERVED}) AS runs WHERE {source.partition(' WHERE ')[2]} LIMIT ?"
+            for run in self._current(db, _records(db.execute(query, (*values, most)), self.db.leases)):
+                found[run.status] += 1
+        return found
 
     def oldest(self, *states: str) -> float | None:
         """Return when the oldest served run in one of these open states was created; ``None`` if there is none.

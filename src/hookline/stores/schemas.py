@@ -26,6 +26,7 @@ STORES = (
     "audit.index",
     "skills",
     "blackboard",
+    "spending",
 )
 """Modules of stores with tables."""
 

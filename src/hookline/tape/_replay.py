@@ -19,7 +19,7 @@ from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
 from .._run.agent import Agent
-from .._run.budget import Budget
+from .._run.budget import Budget, Limits
 from .._run.context import AgentContext, services_of
 from .._run.events import OutputChecked
 from .._run.output import InvalidOutputError, Output, OutputSpec, find_json
@@ -220,7 +220,7 @@ def replay_agent(tape: Tape, hooks: Iterable[Hook] | HookRegistry) -> Agent:
         llm=_NamedModel(began.model, began.provider),
         tools=[ReplayTool(tool, checks) for tool in began.tools],
         hooks=hooks,
-        max_steps=math.inf,
+        limits=Limits(steps=math.inf),
         params=first.params if first is not None else {},
         response_format=began.response_format,
         output_retries=max((check.retries_left for check in _output_checks(tape)), default=0),

@@ -18,6 +18,7 @@ from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction
 from .._run.events import compared_fields, ignored_fields
+from ..explain.words import verb_phrase
 from . import format as fmt
 from .tape import TEXT_EVENTS, Tape
 
@@ -41,9 +42,14 @@ class Decision(msgspec.Struct, frozen=True):
     error: str | None = None
     call_id: str = ""
 
+    @property
+    def what(self) -> str:
+        """What the hook did, such as ``no_mail blocked the call at before_tool``."""
+        return f"{self.hook} {verb_phrase(self.verb, self.point)}"
+
     def __str__(self) -> str:
         why = self.error or self.reason
-        return f"{self.point} {self.hook}: {self.verb}{f' ({why})' if why else ''}"
+        return f"{self.what}{f': {why}' if why else ''}"
 
 
 class Difference(msgspec.Struct, frozen=True, rename={"recorded": "then", "replayed": "now"}):
@@ -258,8 +264,7 @@ def _describe(event: AnyEvent, other: AnyEvent | None) -> str:
     if isinstance(event, HookExecuted):
         return str(_decision(event))
     if isinstance(event, PointFired):
-        by = f" by {event.hook}" if event.hook else ""
-        return f"{event.point}: {'allowed' if event.verb == HookAction.CONT else event.verb}{by}"
+        return f"{event.hook or 'all hooks'} {verb_phrase(event.verb, event.point)}"
     core = _comparable(_data(event))
     kind = core.pop("type").replace("_", " ")
     if other is not None and _data(other)["type"] == _data(event)["type"]:

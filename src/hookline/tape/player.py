@@ -357,7 +357,10 @@ class Player(Boundary):
         position, entry = asked[same or 0]
         if same is None and self.strict:
             parts = [name for name, value in digests.items() if entry.digests.get(name) != value]
-            return await self.playback.stop(f"the request to the model has other {' and '.join(parts)}")
+            return await self.playback.stop(
+                f"the next request to the model has other {' and '.join(parts)} than the recorded one, "
+                "so the reply to it is not known"
+            )
         del asked[same or 0]
         self.playback.produced(position)
         known = self._index.replies.get(entry.number)

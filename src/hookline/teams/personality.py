@@ -44,6 +44,7 @@ class Personality(Frozen, frozen=True):
         guards: additional hooks.
         delegates: ids or globs of the personalities that it may delegate and hand over to.
         max_steps: its step limit; at most that of the settings.
+        suggestions: what people could write first, which chats show.
         file: the file that it was read from.
     """
 
@@ -58,6 +59,7 @@ class Personality(Frozen, frozen=True):
     guards: tuple[str | DeclaredHook, ...] = ()
     delegates: tuple[str, ...] = ()
     max_steps: int | None = None
+    suggestions: tuple[str, ...] | None = None
     file: str = ""
 
     def __post_init__(self) -> None:
@@ -91,6 +93,7 @@ FIELDS: Mapping[str, Key] = {
     "guards": KEYS["hooks"],
     "delegates": _key("delegates", tuple[str, ...]),
     "max_steps": _key("max_steps", Count),
+    "suggestions": _key("suggestions", tuple[str, ...]),
 }
 """The keys of a personality file."""
 

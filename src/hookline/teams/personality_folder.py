@@ -19,6 +19,7 @@ from .._kernel.errors import HooklineError
 from .._kernel.hook import HookEntry
 from .._kernel.registry import HookRegistry, HookStack
 from .._run.agent import Agent
+from .._run.budget import Limits
 from ..config.errors import ConfigError
 from ..config.factory import code_files
 from ..config.loading import load_hooks, load_tools
@@ -263,8 +264,7 @@ def make_agent(
         tools=[*_tools(base, personality, home), *extra],
         hooks=hooks,
         allowed_plugins=_intersection(base.allowed_plugins, personality.plugins),
-        limits=base.limits,
-        max_steps=personality.max_steps,
+        limits=base.limits.stricter(Limits(steps=personality.max_steps, soft=base.limits.soft)),
         max_parallel_tools=base.max_parallel_tools,
         max_attachment=base.max_attachment,
         params={**base.params, **personality.params},
@@ -273,6 +273,7 @@ def make_agent(
         output_retries=base.output_retries,
         stream=base.stream_mode,
         sinks=base.sinks,
+        suggestions=base.suggestions if personality.suggestions is None else personality.suggestions,
     )
     base.share_plugins_with(agent)  # not Agent(plugins=...): their hooks are already in the registry of the base
     return agent

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import os
 import re
 import threading
@@ -18,8 +20,9 @@ from .._base.text import describe, did_you_mean
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import ToolSpec
+from ._mcp_questions import ServerAnswer, ServerQuestion, ask_person
 from ._tool import CheckedArguments, Effect, Tool
-from .mcp_connection import ConnectionLostError, McpConnection, McpError, Target
+from .mcp_connection import Asker, ConnectionLostError, McpConnection, McpError, Progress, Target
 
 _MAX_NAME, _MAX_DEFAULT = 64, 40
 _MAX_PROBLEMS = 5
@@ -179,7 +182,10 @@ class McpServer:
             ctx.progress(fraction if fraction is not None and 0 <= fraction <= 1 else None, message or "")
 
         try:
-            result = await connection.call(tool, thaw(arguments), report if ctx is not None else None)
+            if ctx is None:
+                result = await connection.call(tool, thaw(arguments), None)
+            else:
+                result = await _call_with_questions(connection, tool, thaw(arguments), report, ctx)
         except ConnectionLostError as lost:
             raise McpError(f"the MCP server {self.name!r} is gone: {lost}. {self._restart_note()}") from None
         except McpError:
@@ -309,6 +315,37 @@ class McpTool(Tool):
                 yield f"{where}: {best.message:.200}" if where else f"{best.message:.200}"
         if missing:
             yield f"you sent: {', '.join(values) or 'no arguments'}"
+
+
+async def _call_with_questions(
+    connection: McpConnection, tool: str, arguments: dict[str, Any], report: Progress, ctx: Any
+) -> Any:
+    """Call a tool. The questions of the server are asked here, in the task and the event loop of the tool call."""
+    loop = asyncio.get_running_loop()
+    asked: asyncio.Queue[tuple[ServerQuestion, concurrent.futures.Future[ServerAnswer]]] = asyncio.Queue()
+
+    async def ask(question: ServerQuestion) -> ServerAnswer:
+        answer: concurrent.futures.Future[ServerAnswer] = concurrent.futures.Future()
+        loop.call_soon_threadsafe(asked.put_nowait, (question, answer))
+        return await asyncio.wrap_future(answer)
+
+    async def answer_questions() -> None:
+        while True:
+            question, answer = await asked.get()
+            try:
+                answer.set_result(await ask_person(ctx, question))
+            except Exception as error:  # noqa: BLE001 - the connection logs it and declines
+                answer.set_exception(error)
+            except BaseException:
+                answer.cancel()
+                raise
+
+    asking = asyncio.ensure_future(answer_questions())
+    try:
+        return await connection.call(tool, arguments, report, Asker(str(ctx.run_id), ask))
+    finally:
+        asking.cancel()
+        await asyncio.wait([asking])
 
 
 def _effects(hints: Any) -> frozenset[Effect]:

@@ -10,20 +10,36 @@ import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
 
 from .._base.errors import HooklineError, NotInstalledError
 from .._base.text import describe
+from ._mcp_questions import DECLINED, ServerAnswer, ServerQuestion
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
+
+
+class Asker(msgspec.Struct, frozen=True, eq=False):
+    """Asks a person, in the tool call that an open call belongs to."""
+
+    run_id: str
+    ask: Callable[[ServerQuestion], Awaitable[ServerAnswer]]
+
+
+_ASKER: ContextVar[Asker | None] = ContextVar("hookline_mcp_asker", default=None)
+"""Who asks for the current call. A server before version 2026-07-28 does not say to which call its question belongs."""
 
 SILENCE = 300.0
 """Seconds without data after which an HTTP server counts as dead, at least. Calls with a long time limit extend it."""
 _CLOSING = 6.0  # a server gets 2 s each to exit by itself, after SIGTERM, and after SIGKILL
 _MAX_TAIL, _MAX_LINES = 600, 6
 _ENDING = "the connection is closing"
+_URL_REQUIRED = -32042
+
+log = logging.getLogger("hookline")
 
 
 class McpError(HooklineError):
@@ -67,6 +83,7 @@ class McpConnection:
         self._gate = threading.Lock()  # no call starts after ``alive`` has become false
         self._opened: concurrent.futures.Future[Sequence[Any]] = concurrent.futures.Future()
         self._calls: set[asyncio.Task[Any]] = set()
+        self._askers: list[Asker] = []
         self._client: Any = None
         self._end: Callable[[], None] = lambda: None
         self._http_error = ""
@@ -90,8 +107,12 @@ class McpConnection:
             self._end()
             self._thread.join(2 * _CLOSING)
 
-    async def call(self, name: str, arguments: dict[str, Any], progress: Progress | None) -> Any:
+    async def call(
+        self, name: str, arguments: dict[str, Any], progress: Progress | None, asker: Asker | None = None
+    ) -> Any:
         """Call a tool from any event loop. Cancelling also cancels the call on the server.
+
+        The questions that the server asks meanwhile go to ``asker``; without one they are declined.
 
         Raises:
             McpError: the server rejected the call, or its answer is invalid.
@@ -100,22 +121,26 @@ class McpConnection:
         with self._gate:
             if not self.alive:
                 raise ConnectionLostError(self._why or _ENDING)
-            future = asyncio.run_coroutine_threadsafe(self._call(name, arguments, progress), self._loop)
+            future = asyncio.run_coroutine_threadsafe(self._call(name, arguments, progress, asker), self._loop)
         return await asyncio.wrap_future(future)
 
-    async def _call(self, name: str, arguments: dict[str, Any], progress: Progress | None) -> Any:
+    async def _call(self, name: str, arguments: dict[str, Any], progress: Progress | None, asker: Asker | None) -> Any:
         from mcp import MCPError
 
         task = asyncio.current_task()
         assert task is not None
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
+        _ASKER.set(asker)
+        if asker is not None:
+            self._askers.append(asker)
+            task.add_done_callback(lambda _: self._askers.remove(asker))
         try:
             return await self._client.call_tool(name, arguments, progress_callback=progress)
         except MCPError as error:
             closed = error.message.startswith(("Connection closed", "SSE stream"))
             if self.alive and not closed and not self._http_error:
-                raise McpError(error.message) from None
+                raise McpError(_with_addresses(error)) from None
         except Exception as error:
             if self.alive:
                 raise McpError(f"the answer is invalid: {_line(error)}") from error
@@ -124,6 +149,27 @@ class McpConnection:
             async with asyncio.timeout(_CLOSING):
                 await self._over.wait()
         raise ConnectionLostError(self._why or _ENDING)
+
+    async def _elicit(self, context: Any, params: Any) -> Any:
+        """Answer a question of the server: with that of a person, or decline it."""
+        from mcp_types import ElicitResult
+
+        asker = _ASKER.get()
+        if asker is None and len({each.run_id for each in self._askers}) == 1:
+            asker = self._askers[-1]
+        if asker is None:
+            log.warning("a question of the MCP server %s is declined: it belongs to no single run", self.target.name)
+            return ElicitResult(action="decline")
+        schema = getattr(params, "requested_schema", None) or {}
+        url = str(getattr(params, "url", "") or "")
+        question = ServerQuestion(self.target.name, params.message, {} if url else dict(schema), url)
+        try:
+            answer = await asker.ask(question)
+        except Exception as error:  # noqa: BLE001 - the call goes on, and the server says what it does without
+            log.warning("a question of the MCP server %s is declined: %s", self.target.name, describe(error))
+            answer = DECLINED
+        content = None if answer.values is None else dict(answer.values)
+        return ElicitResult(action="accept" if answer.accepted else "decline", content=content)
 
     def _run(self) -> None:
         try:
@@ -161,7 +207,10 @@ class McpConnection:
         cause: BaseException | None = None
         try:
             with scope:
-                async with self._transport(tail, stream_ended) as transport, Client(transport, cache=None) as client:
+                async with (
+                    self._transport(tail, stream_ended) as transport,
+                    Client(transport, cache=None, elicitation_callback=self._elicit) as client,
+                ):
                     listing = await _listing(client)
                     scope.deadline = float("inf")
                     tail.release()
@@ -192,7 +241,7 @@ class McpConnection:
             command, *args = self.target.command
             env = None if self.target.env is None else dict(self.target.env)
             server = StdioServerParameters(command=command, args=args, env=env, cwd=self.target.cwd)
-            yield _detecting_end(stdio_client(server, tail.errlog), end)
+            yield _wrapped(stdio_client(server, tail.errlog), end)
             return
         import httpx2
 
@@ -206,7 +255,7 @@ class McpConnection:
         timeout = httpx2.Timeout(self.target.timeout, read=self.target.silence)
         headers = dict(self.target.headers or {})
         async with httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note]}) as http:
-            yield streamable_http_client(self.target.url, http_client=http)
+            yield _wrapped(streamable_http_client(self.target.url, http_client=http), lambda: None)
 
     def _reason(self, cause: BaseException | None, error_output: str) -> str:
         """Return why the connection ended or could not be opened, and what to do."""
@@ -274,17 +323,19 @@ async def _listing(client: Any) -> list[Any]:
 
 
 @asynccontextmanager
-async def _detecting_end(transport: AbstractAsyncContextManager[Any], end: Callable[[], None]) -> AsyncIterator[Any]:
-    """Wrap a transport so that ``end`` is called as soon as no more messages can arrive."""
+async def _wrapped(transport: AbstractAsyncContextManager[Any], end: Callable[[], None]) -> AsyncIterator[Any]:
+    """Wrap a transport: complete its results, and call ``end`` as soon as no more messages can arrive."""
     async with transport as (incoming, outgoing):
-        yield _ClosingStream(incoming, end), outgoing
+        yield _Incoming(incoming, end), outgoing
 
 
-class _ClosingStream:
+class _Incoming:
+    """The messages of a server. A result without ``resultType``, which the SDK refuses, counts as complete."""
+
     def __init__(self, stream: Any, end: Callable[[], None]) -> None:
         self._stream, self._end = stream, end
 
-    async def __aenter__(self) -> _ClosingStream:
+    async def __aenter__(self) -> _Incoming:
         await self._stream.__aenter__()
         return self
 
@@ -292,8 +343,12 @@ class _ClosingStream:
         self._end()
         await self._stream.__aexit__(*exc)
 
-    def __aiter__(self) -> AsyncIterator[Any]:
-        return self._stream.__aiter__()  # type: ignore[no-any-return]
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        async for item in self._stream:
+            result = getattr(getattr(item, "message", None), "result", None)
+            if isinstance(result, dict):
+                result.setdefault("resultType", "complete")
+            yield item
 
 
 class _StderrTail:
@@ -325,6 +380,14 @@ class _StderrTail:
             await asyncio.sleep(0.01)
         lines = self._last.decode(errors="replace").strip()[-_MAX_TAIL:].splitlines()
         return "\n".join(lines[-_MAX_LINES:])
+
+
+def _with_addresses(error: Any) -> str:
+    """Return the message of an error, with the addresses that the server wants a person to open first."""
+    data = error.data if isinstance(error.data, Mapping) else {}
+    given = data.get("elicitations") if error.code == _URL_REQUIRED else None
+    urls = [str(each.get("url")) for each in given or () if isinstance(each, Mapping)]
+    return f"{error.message} Open first: {', '.join(urls)}" if urls else str(error.message)
 
 
 def _leaves(error: BaseException | None) -> Iterator[BaseException]:

@@ -16,6 +16,7 @@ from hookline import (
     BEFORE_TOOL,
     Agent,
     HookResult,
+    Limits,
     RegistrationError,
     ScriptedModel,
     Session,
@@ -532,7 +533,7 @@ def test_context_of_a_stop_hook_keeps_the_run_going(project):
 
 def test_a_stop_hook_is_not_called_when_a_limit_ends_the_run(project):
     project.add("Stop", "log-event.py")
-    assert project.run([call("list_files")] * 3, agent={"max_steps": 1}).status == "stopped"
+    assert project.run([call("list_files")] * 3, agent={"limits": Limits(steps=1)}).status == "stopped"
     assert project.log() == []
 
 

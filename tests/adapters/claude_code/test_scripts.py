@@ -2,7 +2,7 @@
 
 import pytest
 
-from hookline import APPROVAL_REQUESTED, Agent, HookResult, ScriptedModel, Session, call, hook, tool
+from hookline import APPROVAL_REQUESTED, Agent, HookResult, Limits, ScriptedModel, Session, call, hook, tool
 from hookline.hooks import Compactor, ContextCompactionHook
 from hookline.teams import Team
 
@@ -134,7 +134,7 @@ def test_a_hook_can_forbid_a_compaction(project):
     project.add("PreCompact", "keep-history.sh")
     compaction = ContextCompactionHook(Compactor(120, keep_last=1, max_summary_tokens=20))
     long = [{"role": role, "content": f"{role} says a lot. " * 20} for role in ("user", "assistant") * 2]
-    result = project.run(["Ok."], compaction, agent={"max_steps": 3})
+    result = project.run(["Ok."], compaction, agent={"limits": Limits(steps=3)})
     assert result.reply == "Ok."
     session = Session("long", messages=long)
     project.agent(["Ok."], compaction).run("Go on.", session=session)
@@ -210,7 +210,7 @@ def test_a_script_blocks_a_call_of_the_embedded_model(project):
         return "The timer is running."
 
     project.python("PreToolUse", "print('No timers today.', file=sys.stderr); sys.exit(2)", "set_timer")
-    agent = Agent("small", llm="local", tools=[set_timer], hooks=[project.hooks()], max_steps=1)
+    agent = Agent("small", llm="local", tools=[set_timer], hooks=[project.hooks()], limits=Limits(steps=1))
     result = agent.run("Set a timer for 15 minutes.")
     assert result.steps[0].outcomes == ("blocked",)
     assert result.messages[-1].content == "No timers today."

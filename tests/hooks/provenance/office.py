@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from hookline import tool
+from hookline import Limits, tool
 from hookline.hooks import InjectionGuard, ProvenanceGuard
 from hookline.testing import call, scripted_agent
 from hookline.tools import Tool
@@ -51,7 +51,7 @@ def play(case: Case, *, injection_guard: bool = False) -> Outcome:
     parts = [(True, each) for each in case.harmful], [(False, each) for each in case.needed]
     acts = [*parts[1], *parts[0]] if case.kind == "again" else [*parts[0], *parts[1]]
     turns += [call(name, **arguments) for _, (name, arguments) in acts]
-    agent = scripted_agent([*turns, "Done."], tools=tools(results), hooks=hooks, max_steps=len(turns) + 2)
+    agent = scripted_agent([*turns, "Done."], tools=tools(results), hooks=hooks, limits=Limits(steps=len(turns) + 2))
     steps = agent.run(case.request).steps[len(case.read) :]
     outcome = Outcome()
     for (is_harmful, act), step in zip(acts, steps, strict=False):

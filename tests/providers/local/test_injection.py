@@ -1,6 +1,6 @@
 """The injection guard around the embedded model."""
 
-from hookline import APPROVAL_REQUESTED, Agent, HookResult, ScriptedModel, call, hook, tool
+from hookline import APPROVAL_REQUESTED, Agent, HookResult, Limits, ScriptedModel, call, hook, tool
 from hookline.hooks import InjectionGuard
 from hookline.hooks._injection.fence import fenced
 
@@ -36,7 +36,7 @@ def test_a_poisoned_result_is_marked_and_a_dangerous_call_needs_approval(local):
 
     hooks = [InjectionGuard(), deny]
     params = {"max_tokens": 8, "temperature": 0}
-    result = Agent("a", llm=LedOn(), tools=[fetch, send], hooks=hooks, max_steps=3, params=params).run("Go.")
+    result = Agent("a", llm=LedOn(), tools=[fetch, send], hooks=hooks, limits=Limits(steps=3), params=params).run("Go.")
     assert fenced(result.messages[2].content) == ("fetch", True)
     assert "<|im" not in result.messages[2].content
     assert result.steps[1].outcomes == ("blocked",)

@@ -1,6 +1,6 @@
 """The embedded model with a memory: a whole run."""
 
-from hookline import Agent
+from hookline import Agent, Limits
 from hookline.hooks import EpisodeLoggerHook, MemoryInjectionHook
 from hookline.stores import MemoryStore
 
@@ -18,7 +18,9 @@ def test_a_run_on_the_embedded_model_gets_the_facts_in_memory(local, tmp_path):
             return await local.complete(request)
 
     hooks = [MemoryInjectionHook(memory), EpisodeLoggerHook(memory)]
-    agent = Agent("helper", "", "You are kind.", llm=Spy(), hooks=hooks, max_steps=1, params={"max_tokens": 8})
+    agent = Agent(
+        "helper", "", "You are kind.", llm=Spy(), hooks=hooks, limits=Limits(steps=1), params={"max_tokens": 8}
+    )
     result = agent.run("Say my name.")
     assert result.status in ("completed", "stopped")
     assert result.errors == ()

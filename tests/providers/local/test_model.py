@@ -10,6 +10,7 @@ from hookline import (
     ON_TOKEN,
     Agent,
     HookResult,
+    Limits,
     Message,
     ModelRequest,
     RegistrationError,
@@ -68,7 +69,7 @@ def test_a_run_with_tools_completes(local):
         """Add two numbers."""
         return a + b
 
-    agent = Agent("helper", llm="local", tools=[add], hooks=[note], max_steps=2, params={"max_tokens": 40})
+    agent = Agent("helper", llm="local", tools=[add], hooks=[note], limits=Limits(steps=2), params={"max_tokens": 40})
     result = agent.run("Add 2 and 3.")
     assert result.status in ("completed", "stopped")
     assert 1 <= len(replies) <= 2
@@ -160,7 +161,9 @@ def test_an_incomplete_call_is_an_error_for_the_model(local):
     def force(ctx, request):
         return request.replace(tool_choice="ping")
 
-    result = Agent("helper", llm=local, tools=[ping], hooks=[force], max_steps=1, params={"max_tokens": 9}).run("Hi.")
+    result = Agent(
+        "helper", llm=local, tools=[ping], hooks=[force], limits=Limits(steps=1), params={"max_tokens": 9}
+    ).run("Hi.")
     assert result.status == "stopped"
     assert ran == []
     (answer,) = [message for message in result.messages if message.role == "tool"]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from hookline import AFTER_LLM, Agent, Message, ModelRequest, observer, tool
+from hookline import AFTER_LLM, Agent, Limits, Message, ModelRequest, observer, tool
 from hookline._run.output import OutputSpec
 from hookline.payloads import ToolSpec
 from hookline.providers.apis.common import ToolNames
@@ -55,7 +55,9 @@ def test_with_tools_a_reply_is_a_call_or_a_value_of_the_type(local):
         """How many stars a film has."""
         return 4
 
-    agent = Agent("critic", llm=local, params=SHORT, tools=[stars], hooks=[note], output_type=Review, max_steps=2)
+    agent = Agent(
+        "critic", llm=local, params=SHORT, tools=[stars], hooks=[note], output_type=Review, limits=Limits(steps=2)
+    )
     result = agent.run("Describe the film M.")
     assert replies
     for reply in replies:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hookline import Agent, get_model, tool
+from hookline import Agent, Limits, get_model, tool
 from hookline.records import Account, RecordHook, read_runs
 
 
@@ -14,7 +14,7 @@ def test_a_run_of_the_embedded_model_is_recorded(tmp_path):
         return "12:30"
 
     agent = Agent(
-        "a", "", "Be brief.", llm=get_model("local"), params={"max_tokens": 8}, tools=[clock], max_steps=2,
+        "a", "", "Be brief.", llm=get_model("local"), params={"max_tokens": 8}, tools=[clock], limits=Limits(steps=2),
         record=RecordHook(tmp_path, points="all"),
     )  # fmt: skip
     result = agent.run("Say hello.")

@@ -10,6 +10,7 @@ import httpx
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import (
     GetTaskRequest,
+    ListTasksRequest,
     Message,
     Part,
     Role,
@@ -64,6 +65,11 @@ class Rig:
         """The tasks that notify receivers."""
         return {} if self.part._loaded is None else self.part._loaded.push._tasks
 
+    async def listed(self, client):
+        """The only task in the list."""
+        (task,) = (await client.list_tasks(ListTasksRequest())).tasks
+        return task
+
     async def call(self, method, params, agent="helper", headers=VERSION, **more):
         """The whole response of one raw JSON-RPC call."""
         async with httpx.AsyncClient(timeout=60, verify=False) as http:
@@ -82,11 +88,19 @@ class Rig:
 
 
 @asynccontextmanager
-async def serving_a2a(folder, *agents, keys=False, push=None, audit=None, authenticate=None, **options):
+async def serving_a2a(
+    folder, *agents, keys=False, keys_required=None, push=None, audit=None, authenticate=None, **options
+):
     """A server with its files in a folder."""
     service = service_at(folder, *agents, **options)
     store = KeyStore(folder / "keys.db") if keys else None
-    gate = Gate(store, service.options, keys_required=keys, audit=audit, authenticate=authenticate)
+    gate = Gate(
+        store,
+        service.options,
+        keys_required=keys if keys_required is None else keys_required,
+        audit=audit,
+        authenticate=authenticate,
+    )
     part = A2aApi(service, service._store, gate, **(push or {}))
     host = HttpServer([SimpleNamespace(routes=lambda: gate.routes(part.endpoints()))], port=0, grace=1)
     await service.open()

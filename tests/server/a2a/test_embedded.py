@@ -3,7 +3,7 @@
 import pytest
 from google.protobuf.json_format import MessageToDict
 
-from hookline import Agent, get_model, hook, tool
+from hookline import Agent, Limits, get_model, hook, tool
 
 from .rig import assemble, message_request, serving_a2a, state, stream_events, text_of
 from .test_handler import updates
@@ -27,7 +27,12 @@ def must_look(ctx, request):
 async def test_a_tool_call_of_the_embedded_model_is_streamed(tmp_path):
     pytest.importorskip("xllamacpp")
     agent = Agent(
-        "helper", llm=get_model("local"), tools=[look_up], hooks=[must_look], params={"max_tokens": 24}, max_steps=1
+        "helper",
+        llm=get_model("local"),
+        tools=[look_up],
+        hooks=[must_look],
+        params={"max_tokens": 24},
+        limits=Limits(steps=1),
     )
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
         events = await stream_events(

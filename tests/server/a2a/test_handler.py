@@ -25,7 +25,7 @@ from a2a.utils.errors import (
 )
 from google.protobuf.json_format import MessageToDict
 
-from hookline import AFTER_LLM, BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
+from hookline import AFTER_LLM, BEFORE_TOOL, Agent, HookResult, Limits, ScriptedModel, call, guard, hook, reply, tool
 from hookline._kernel.payloads import ApprovalRequest, Question, ToolCallRequest
 from hookline._kernel.values import Ids
 from hookline._run.events import ApprovalAsked
@@ -267,7 +267,7 @@ async def test_a_task_ended_by_a_guard_is_rejected_with_its_message(tmp_path):
     ("turns", "options", "says"),
     [
         ([TimeoutError("model timed out")], {}, "model timed out"),
-        ([call("look", at="x"), call("look", at="y")], {"max_steps": 1}, "steps"),
+        ([call("look", at="x"), call("look", at="y")], {"limits": Limits(steps=1)}, "steps"),
     ],
 )
 async def test_a_failed_task_is_never_completed(tmp_path, turns, options, says):
@@ -525,7 +525,7 @@ async def test_each_attempt_of_a_call_has_its_own_approval(tmp_path, monkeypatch
         if attempt == 1:
             store.decide(row.id, decision="deny", digest=row.digest, by="ann")
     run = RunRecord("run_1", "helper", "", "s", "s", "t", "c", "a2a", "x")
-    follower = TaskFollower(run, None, store)
+    follower = TaskFollower(run, None, store, None, None)
     rows = [
         await follower._find_rows(waiting_calls([StoredEvent("run_1", 1, "approval_asked", 0.0, event.to_json())]))
         for event in asked

@@ -79,9 +79,9 @@ WRONG = {
         rpc("message/send", {"message": OLD, "configuration": {"historyLength": 2**31}}),
         -32602,
     ),
-    "the old name, with nothing": (rpc("message/send", {}), -32600),
-    "the old name, of another kind": (rpc("message/send", {"message": {"parts": 5}}), -32600),
-    "the old name of a task": (rpc("tasks/get", {"id": 5}), -32600),
+    "the old name, with nothing": (rpc("message/send", {}), -32602),
+    "the old name, of another kind": (rpc("message/send", {"message": {"parts": 5}}), -32602),
+    "the old name of a task": (rpc("tasks/get", {"id": 5}), -32602),
 }
 
 

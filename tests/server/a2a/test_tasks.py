@@ -94,7 +94,7 @@ def test_updates_add_up_to_the_task_from_any_start_and_in_any_batches(middle, en
 @pytest.mark.parametrize("status", RUN_STATES)
 def test_every_run_status_maps_to_a_state_and_only_completed_to_completed(status):
     run = msgspec.structs.replace(RUN, status=status, reply="words", reason="because", ended=2.0, started=1.5)
-    task = task_from_record(run)
+    task = task_from_record(run, [])
     assert task.status.state == STATES[status]
     assert (state(task) == "COMPLETED") == (status == "completed")
     if status in ("failed", "stopped", "cancelled", "interrupted"):

@@ -34,11 +34,12 @@ async def chromium():
 
 
 @asynccontextmanager
-async def opened(browser, made, path, *, allowed=(), login=None, **options):
+async def opened(browser, made, path, *, allowed=(), login=None, clock=False, **options):
     """Open a page. Fail if it reports an error or a violation of its policy, or requests anything from elsewhere.
 
     ``allowed`` is a part, or parts, of the errors that a test expects.
     ``login`` are the rights of a new key to log in with.
+    With ``clock``, the test can let time pass in the page: ``page.clock``.
     """
     context = await browser.new_context(**{**DESKTOP, **options})
     context.set_default_timeout(0)  # pytest's own timeout is the limit
@@ -47,6 +48,8 @@ async def opened(browser, made, path, *, allowed=(), login=None, **options):
             cookies = [{"name": name, "value": value, "url": made.url} for name, value in client.cookies.items()]
             await context.add_cookies(cookies)
     page = await context.new_page()
+    if clock:
+        await page.clock.install()
     problems, requests = [], []
     page.on("pageerror", lambda problem: problems.append(str(problem)))
     page.on("console", lambda message: problems.append(message.text))

@@ -28,7 +28,7 @@ async def test_a_call_arrives_by_itself_and_a_click_lets_it_run(browser, tmp_pat
         run, _ = await waiting_call(made, client)
         await page.click(".ask >> text=Approve")
         await expect(page.locator(".ask")).to_have_count(0)
-        await expect(page.locator("#approvals-decided .pill")).to_have_text("approved")
+        await expect(page.locator("#approvals-decided .rule")).to_have_text("approved")
         assert (await finished(client, run))["reply"] == "a.txt is gone"
         assert deleted == ["a.txt"]
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from contextlib import asynccontextmanager, closing
@@ -13,7 +14,7 @@ import httpx
 import pytest
 
 from hookline.server import audit
-from hookline.stores import AuditLog
+from hookline.stores import AuditIndex, AuditLog
 
 from .rig import console
 
@@ -166,6 +167,61 @@ async def test_callers_without_the_right_admin_see_neither_the_pages_nor_a_link(
         assert PATH not in (await browser.get("/console/runs")).text
     async with audited(tmp_path) as (_, browser):
         assert f'href="{PATH}"' in (await browser.get("/console/runs")).text
+
+
+@pytest.mark.parametrize("index", ["", "index.db"])
+async def test_views_of_the_console_are_listed_only_if_somebody_asks_for_them(tmp_path, index):
+    options = {"audit_index": tmp_path / index} if index else {}
+    async with audited(tmp_path, **options) as (_, browser):
+
+        async def listed(query=""):
+            page = await browser.get(f"{PATH}?{query}")
+            return [f"{route} " in page.text for route in ("GET /console/runs", "POST /console/halt", f"GET {RECORDS}")]
+
+        async def recorded(views):
+            page = await browser.get(f"{RECORDS}?limit=200&views={views}")
+            return {(each["record"] or {}).get("route") for each in page.json()["records"]}
+
+        await browser.get("/console/runs")
+        await browser.post("/console/halt", data={"reason": "a drill"})
+        await browser.get(RECORDS)
+        while "/console/halt" not in await recorded("true"):  # the index is written a moment later
+            await asyncio.sleep(0.02)
+        assert await listed() == [False, True, True]
+        assert await listed("views=shown") == [True, True, True]
+        assert await listed("type=auth") == [True, True, True]
+        assert "/console/runs" in await recorded("true")
+        assert "/console/runs" not in await recorded("false")
+        assert "/console/halt" in await recorded("false")
+
+
+def test_an_index_of_an_earlier_version_is_used(tmp_path):
+    log = write(tmp_path / "audit.jsonl", index=tmp_path / "index.db")
+    with closing(sqlite3.connect(tmp_path / "index.db")) as db:
+        db.execute("ALTER TABLE records DROP COLUMN is_view")
+        db.execute("PRAGMA user_version = 1")
+        db.commit()
+    index = AuditIndex(tmp_path / "index.db")
+    count = len(index.records())
+    with closing(AuditLog(log, fsync="never", index=tmp_path / "index.db")) as again:
+        again.record("auth", decision="granted", method="GET", route="/console/runs")
+    assert len(index.records()) == len(index.records(views=False)) + 1 > count
+
+
+async def test_verdicts_are_coloured_as_everywhere(tmp_path):
+    with closing(AuditLog(tmp_path / "audit.jsonl", fsync="never")) as log:
+        for verb in ("block", "replace", "ask", "cont"):
+            log.record("verdict", hook="rule", verb=verb, point="before_tool", reason="")
+        log.record("approval", decision="denied", by="ada", call_id="c1")
+    async with audited(tmp_path) as (_, browser):
+        page = (await browser.get(PATH)).text
+        found = re.findall(r'<td class="a-v"><span class="rule (\w+)"><svg.*?<g class="g (\w+)".*?</svg>([^<]*)<', page)
+        assert found[::-1] == [
+            ("red", "blocked", "blocked"),
+            ("amber", "changed", "changed"),
+            ("violet", "asked", "asked"),
+            ("red", "denied", "denied"),
+        ]
 
 
 # Verifying.

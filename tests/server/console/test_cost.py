@@ -74,21 +74,23 @@ async def test_every_row_leads_to_its_runs(tmp_path):
 
 async def test_the_chart_has_a_bar_for_each_day_with_its_height_and_words(tmp_path):
     async with console(tmp_path, counted_agent()) as made, made.browser() as browser:
-        for days, cost in ((0, 1.0), (2, 4.0), (6, 2.0), (7, 100.0)):
+        for days, cost in ((0, 1.0), (2, 4.0), (6, 2.0), (7, 8.0)):
             used = {"input_tokens": 10, "output_tokens": 1, "cost": cost}
             called = RunFact(CLERK, time.time() - days * 86400, "model", model="small", source="model", **used)
             made.server.service.store.add([], [called])
         page = await browser.get("/console/cost?range=week")
         chart = re.search(r'<svg class="plot".*?</svg>', page.text, re.DOTALL)[0]
         heights = [float(each) for each in re.findall(r'<rect [^>]*height="([\d.]+)"', chart)]
-        assert heights == [50, 0, 0, 0, 100, 0, 25]
+        assert heights == [25, 0, 0, 0, 50, 0, 12.5]
         assert 'role="img" aria-labelledby="chart-words"' in chart
         assert re.search(r'<title id="chart-words">Cost from [\d-]+, in 7 bars', chart)
-        assert "$4.00, 11 tokens</title>" in chart
+        assert "$4.00, 11 tokens; the week before $0.00</title>" in chart
+        assert "$1.00, 11 tokens; the week before $8.00</title>" in chart
+        assert chart.count('class="was"') == 1
         assert chart.count("<title") == 8
         month = await browser.get("/console/cost?range=month")
         assert len(re.findall('<rect class="bar', month.text)) == 30
-        assert "$107.00" in month.text
+        assert "$15.00" in month.text
         for period, count in (("day", 24), ("all", 8)):
             text = (await browser.get(f"/console/cost?range={period}")).text
             assert len(re.findall('<rect class="bar', text)) == count

@@ -54,6 +54,11 @@ async def test_every_page_says_how_many_calls_wait_for_its_caller(tmp_path):
 
 
 async def test_an_error_page_keeps_the_navigation_and_says_what_to_do(tmp_path):
+    async with console(tmp_path, tickets=tmp_path / "tickets.db") as made, made.logged_in("read", "admin") as browser:
+        page = await browser.get("/console/nothing")
+        assert page.status_code == 404
+        assert all(f">{name}</span>" in page.text for name in ("Now", "Audit", "Tickets"))
+        assert 'data-live="/console/live/frame"' in page.text
     async with console(tmp_path) as made, made.logged_in("read") as browser:
         page = await browser.get("/console/runs/run_none")
         assert page.status_code == 404

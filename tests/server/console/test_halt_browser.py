@@ -21,7 +21,7 @@ async def test_an_admin_halts_all_runs_and_releases_them_from_another_page(brows
     async with console(tmp_path) as made, opened(browser, made, "/", login=("read", "admin")) as page:
         await page.click(".rail a[title=Halt]")
         await page.fill("#halt-reason", "it charges twice")
-        await page.click("text=Halt all runs >> visible=true >> nth=1")
+        await page.click("#halt-switch button")
         await expect(page.locator("#halt")).to_contain_text("it charges twice")
         assert await accessibility_problems(page) == []
         await page.goto(f"{made.url}/console/runs")

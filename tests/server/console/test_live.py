@@ -6,7 +6,7 @@ import json
 import pytest
 from starlette.requests import Request
 
-from hookline.server.console.live import MAX_KEPT, LiveViews
+from hookline.server.console.live import BEAT, MAX_KEPT, LiveViews
 from hookline.server.halts import HaltService
 from hookline.stores import RunStore, StoreError
 
@@ -29,7 +29,7 @@ class Store:
 
 async def next_sections(stream):
     """Return the next sections that a stream sends."""
-    while not (data := await stream._more(1.0)):
+    while (data := await stream._more(1.0)) == BEAT:
         pass
     return json.loads(data[6:])
 
@@ -42,7 +42,7 @@ async def store(monkeypatch):
 
 @pytest.fixture
 async def live(store):
-    made = LiveViews(store.pulse, 1.0, HALTS)
+    made = LiveViews(store.pulse, HALTS)
     yield made
     await made.close()
 
@@ -93,7 +93,7 @@ async def test_a_page_says_that_it_is_not_up_to_date_until_it_is_again(store, mo
             raise error
         return store.value
 
-    live = LiveViews(pulse, 1.0, HALTS)
+    live = LiveViews(pulse, HALTS)
     stream = await live.stream(REQUEST, "page", render, version)
     assert await next_sections(stream) == {"x": "<p>0</p>"}
     failing.add(place)

@@ -7,6 +7,7 @@ import pytest
 
 from hookline.stores.keys import OPERATOR
 
+from .asking import field
 from .rig import console
 
 READ = ("read",)
@@ -181,6 +182,21 @@ async def test_wrong_logins_of_one_address_cannot_fill_the_audit_log(tmp_path):
             for _ in range(30):
                 await browser.post("/console/login", data={"key": "hl_wrong_key"})
     assert audit.read_text().count('"decision":"denied"') <= 4
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/console", "/console/runs?status=failed", "/console/runs/run_1", "/console/nothing"]
+)
+async def test_a_browser_that_is_logged_out_gets_the_login_and_then_the_page_that_it_wanted(tmp_path, path):
+    async with console(tmp_path) as made:
+        _, secret = made.keys.add("ann", ["read"])
+        async with made.browser() as browser:
+            answer = await browser.get(path, headers={"accept": "text/html"})
+            assert answer.status_code == 303
+            login = await browser.get(answer.headers["location"])
+            assert "text/html" in login.headers["content-type"]
+            answer = await browser.post("/console/login", data={"key": secret, "next": field(login.text, "next")})
+            assert answer.headers["location"] == path
 
 
 async def test_a_form_with_very_many_fields_is_rejected(tmp_path):

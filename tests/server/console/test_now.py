@@ -42,7 +42,13 @@ async def test_the_first_page_has_the_counts_of_today_and_what_is_usual(tmp_path
             store.add([], [*fires * count, model, RunFact(run, at, "run", outcome="failed", duration=0.5)])
         tiles = re.findall(r'<a class="tile".*?</a>', (await browser.get("/")).text, re.DOTALL)
         words = [" ".join(re.sub(r"<[^>]+>", " ", tile).split()) for tile in tiles]
-        assert words[2:] == ["Refused today 3 usually 6", "Failed today 1 of 1 runs", "Cost today $1.50 usually $1.50"]
+        assert words == [
+            "Running 0 1 runs today, usually 1",
+            "Waiting 0 for a person",
+            "Refused today 3 usually 6",
+            "Failed today 1 of 1 runs, usually 1",
+            "Cost today $1.50 usually $1.50",
+        ]
 
 
 async def test_the_obvious_address_leads_to_the_first_page_after_the_login(tmp_path):

@@ -1,7 +1,10 @@
 """The page that tries rules on recorded runs, and its HTTP API."""
 
 import asyncio
+import json
 import re
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -85,13 +88,43 @@ async def test_the_calls_about_which_other_rules_decide_differently_are_listed_b
         letter, cellar, roof = found["result"]["runs"]
         (one,) = letter["differences"]
         assert (one["tool"], one["kind"], one["then"], one["certainty"]) == ("sweep", "newly blocked", "", "exact")
-        assert one["now"] == "block by careful: <i>letters</i> stay"
+        assert one["now"] == "blocked by careful: <i>letters</i> stay"
         (one,) = cellar["differences"]
-        assert (one["then"], one["now"]) == ("block by careful: the cellar stays", "")
+        assert (one["then"], one["now"]) == ("blocked by careful: the cellar stays", "")
         assert (roof["different"], roof["differences"]) == (0, [])
         assert found["result"]["hooks"] == ["careful"]
         assert found["result"]["headline"].startswith("2 of 3 runs would differ")
         assert (tmp_path / "executed").read_text() == before
+
+
+async def test_the_table_is_that_of_the_command(tmp_path):
+    async with recorded(tmp_path) as (browser, ids):
+        cells = (await tried(browser, ids))["result"]["cells"]
+        command = [sys.executable, "-m", "hookline", "backtest", "strict.py", "records", "--json"]
+        printed = await asyncio.to_thread(subprocess.run, command, capture_output=True, cwd=tmp_path)
+        report = json.loads(printed.stdout)
+        wanted = [
+            {
+                **{name: cell[name] for name in ("hook", "point", "tool")},
+                "kind": cell["kind"].replace("_", " "),
+                **cell["count"],
+            }
+            for cell in report["cells"]
+            if cell["kind"] != "same"
+        ]
+        assert cells == wanted
+        assert [(each["kind"], each["exact"]) for each in cells] == [("newly blocked", 1), ("no longer blocked", 1)]
+        page = (
+            await browser.get(
+                (await browser.get(PATH)).text.partition('id="try-')[2].partition('href="')[2].partition('"')[0]
+            )
+        ).text
+        rows = re.findall(r'<summary class="grp".*?</summary>', page, re.DOTALL)
+        shown = [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in rows]
+        assert shown == [
+            "1 careful newly blocked sweep before_tool 1 0 0",
+            "1 careful no longer blocked sweep before_tool 1 0 0",
+        ]
 
 
 async def test_the_page_shows_the_recorded_decision_above_the_replayed_one(tmp_path):
@@ -103,8 +136,8 @@ async def test_the_page_shows_the_recorded_decision_above_the_replayed_one(tmp_p
         target = answer.headers["location"]
         await ended(browser, f"/replays/{target.rpartition('/')[2]}")
         page = (await browser.get(target)).text
-        part = page[page.index("the cellar</a>") :]
-        assert part.index("Recorded") < part.index("by careful: the cellar stays") < part.index("Replayed")
+        part = page[page.index("no longer blocked</span>") :]
+        assert part.index("Recorded") < part.index("by careful: the cellar stays") < part.index('data-label="Replayed"')
         assert "by careful: &lt;i&gt;letters&lt;/i&gt; stay" in page
         (digest,) = {each["digest"] for each in (await browser.get("/rules")).json()["rules"]}
         assert digest in page
@@ -114,7 +147,7 @@ async def test_the_page_shows_the_recorded_decision_above_the_replayed_one(tmp_p
 async def test_the_result_comes_to_an_open_page_by_itself(tmp_path):
     async with recorded(tmp_path, ["the letter"]) as (browser, ids):
         target = (await browser.post(PATH, data={"rules": "strict.py", "run": ids})).headers["location"]
-        done = await sections_of(browser, f"{target}/live", lambda found: "newly blocked" in found["replay-runs"])
+        done = await sections_of(browser, f"{target}/live", lambda found: "newly blocked" in found["replay-cells"])
         assert "1 of 1 run would differ" in done["replay-head"]
 
 

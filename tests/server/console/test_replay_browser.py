@@ -33,10 +33,14 @@ async def test_rules_are_tried_on_chosen_runs_and_the_differences_appear(browser
                 await page.click("text=Try on the chosen runs")
                 await page.wait_for_url(re.compile("/console/replay/job_"))
                 await expect(page.locator("#replay-head")).to_contain_text("2 of 2 runs would differ")
-                await expect(page.locator(".differs")).to_have_count(2)
-                await expect(page.locator(".differs").first).to_contain_text("newly blocked")
-                await expect(page.locator(".decision").nth(0)).to_contain_text("Recorded passed")
-                await expect(page.locator(".decision").nth(1)).to_contain_text("Replayed blocked by careful")
+                rows = page.locator("#replay-cells .group")
+                await expect(rows).to_have_count(2)
+                row = rows.filter(has_text="newly blocked")
+                await expect(row.locator(".differs")).to_be_hidden()
+                await page.keyboard.press("j")
+                await row.locator("summary").press("Enter")
+                await expect(row.locator("[data-label=Recorded]")).to_have_text(re.compile(r"^\s*passed\s*$"))
+                await expect(row.locator("[data-label=Replayed]")).to_contain_text("blocked by careful")
                 assert await fits(page)
 
 
@@ -89,9 +93,9 @@ async def test_both_pages_work_without_scripts(browser, tmp_path):
             await client.post("/runs", json={"task": "the letter", "wait": 30})
         async with opened(browser, made, "/console/replay", login=ADMIN, java_script_enabled=False) as page:
             await page.click("text=Try on all runs below")
-            while not await page.locator(".differs").count():
+            while not await page.locator("#replay-cells .group").count():
                 await page.reload()
-            await expect(page.locator(".differs")).to_contain_text("newly blocked")
+            await expect(page.locator("#replay-cells")).to_contain_text("newly blocked")
             await page.goto(f"{made.url}/console/audit")
             await page.click("text=Verify the log")
             while not await page.locator("#audit-verify .pill").count():
@@ -111,5 +115,7 @@ async def test_the_pages_of_a_try_and_of_a_record_have_no_serious_accessibility_
         for target in (f"/console/replay/{job}", "/console/audit/records/1-0"):
             for scheme in ("light", "dark"):
                 async with opened(browser, made, target, login=ADMIN, color_scheme=scheme) as page:
-                    await expect(page.locator("main .card").first).to_be_visible()
+                    await expect(page.locator(":is(#replay-cells .group, .record)").first).to_be_visible()
+                    for each in await page.locator("#replay-cells summary").all():
+                        await each.click()
                     assert await accessibility_problems(page) == []

@@ -294,7 +294,7 @@ async def test_the_page_is_updated_step_by_step_while_the_run_goes_on(tmp_path):
             assert "It is done." in later["run-step-2"]
             assert "runs</span>" not in later["run-step-1"]
             assert "the work is done" in await call_of(browser, run, "1.1")
-        assert "data-live" not in await page_of(browser, run)
+        assert 'data-live="/console/live/frame"' in await page_of(browser, run)
 
 
 async def test_text_is_shown_while_the_model_writes_it(tmp_path):

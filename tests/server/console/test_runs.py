@@ -2,12 +2,17 @@
 
 import json
 import re
+import time
+from collections import Counter
 from functools import partial
 
+import msgspec
 import pytest
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
+from hookline.stores.runs import RunRecord
 
+from .asking import cleaner, waiting_call
 from .rig import console
 
 HOSTILE = '<img src=x onerror=alert(1)> & "quotes"'
@@ -231,3 +236,37 @@ async def test_open_lists_learn_of_new_runs_and_refusals(tmp_path):
         async for line in blocked.aiter_lines():
             if run["id"] in line:
                 break
+
+
+async def test_each_state_has_the_number_of_its_runs_as_the_list_shows_them(tmp_path):
+    async with console(tmp_path, cleaner()) as made, made.logged_in("read", "run", "admin") as browser:
+        await waiting_call(made, browser, "waits.txt")
+        await done(browser, "/no")
+        now, store = time.time(), made.server.service.store
+        ended = {"created": now - 5, "started": now - 5, "ended": now, "elapsed": 5.0, "origin": "library"}
+        runs = [
+            RunRecord(f"run_{state}_{n}", "clerk", task="Look.", status=state, **ended)
+            for state, count in {"failed": 3, "stopped": 2, "interrupted": 1, "cancelled": 1}.items()
+            for n in range(count)
+        ]
+        inner = msgspec.structs.replace(runs[0], id="run_inner", parent_run_id="run_failed_0")
+        dead = msgspec.structs.replace(
+            runs[0], id="run_dead", status="running", ended=None, host="elsewhere", pid=1, born=1.0
+        )
+        store.write([*runs, inner, dead], [])
+        for query in ("", "?agent=clerk", "?range=day", "?agent=nobody"):
+            page = (await browser.get(f"/console/runs{query}")).text
+            shown = {state: int(n) for state, n in re.findall(r'<b id="runs-count-(\w+)">(\d+)</b>', page)}
+            listed = Counter(re.findall(r'<td class="r-st"><span class="status (\w+)">', page))
+            assert shown == listed, query
+        assert shown == {}
+        page = (await browser.get("/console/runs?tool=delete")).text
+        assert re.findall(r'id="runs-count-\w+">', page) == []
+
+
+async def test_a_filter_keeps_its_invisible_characters_when_it_is_sent_again(tmp_path):
+    async with console(tmp_path) as made, made.browser() as browser:
+        for path in ("/console/runs", "/console/blocked", "/console/find"):
+            name = "tool" if "blocked" in path else "text"
+            page = await browser.get(path, params={name: "\u202egnp"})
+            assert 'value="\u202egnp"' in page.text, path

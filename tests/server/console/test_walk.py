@@ -5,7 +5,8 @@ import os
 import random
 import re
 import tempfile
-from contextlib import suppress
+from collections import Counter
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,32 +14,52 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
+from hookline import BEFORE_TOOL, Agent, HookResult, Limits, ScriptedModel, call, guard, reply, tool
 from hookline.payloads import Usage
 from hookline.records import RecordHook
+from hookline.stores.tickets import TicketBoard
 from tests.chromium import needs_chromium
 
 from .rig import console
 
 pytestmark = needs_chromium
 
-STEPS = 300 if "FUZZ_EXAMPLES" in os.environ else 12
 ODD = "<b>invoice</b> \u202egnp.exe " + "long" * 60
+STEPS = 300 if "FUZZ_EXAMPLES" in os.environ else 12
+TASKS = ("a b", "/etc c", f"{ODD} missing", "crash", "ask-1", "x ask-2", "ask-3", "end", "many " * 9, "slow")
+"""Runs that complete, are blocked, fail, wait, are ended by a hook, stop at a limit, and do not end."""
 KEYS = ("j", "k", "n", "p", "?", "Escape", "/", "Enter", "a", "d", "e", "Control+k", "Tab")
 NOT_WALKED = ("/console/logout", "/console/static/", "/explain", "/tape")
+"""Links that leave the console. They are read, but not opened."""
+EXPECTED = r"status of 4(00|09|10|13|22)|ERR_|EventSource"
+"""Messages about forms that were not filled in, and about a server that is gone for a moment."""
+RULES = """
+from hookline import HookResult, guard
+
+@guard("before_tool")
+def not_outside(ctx, request):
+    return HookResult.block("no") if request.arguments["path"] == "a" else None
+"""
 
 
 @tool
-def delete(path: str) -> str:
+async def delete(path: str) -> str:
     """Delete a file."""
     if path == "missing":
         raise FileNotFoundError(path)
+    if path == "slow":
+        await asyncio.sleep(3600)
     return f"{path} is gone"
 
 
 @guard(BEFORE_TOOL)
 def not_outside(ctx, request):
     return HookResult.block("outside", reason=f"rule 3 {ODD}") if request.arguments["path"].startswith("/") else None
+
+
+@guard(BEFORE_TOOL)
+def final(ctx, request):
+    return HookResult.end("That is enough.") if request.arguments["path"] == "end" else None
 
 
 @guard(BEFORE_TOOL)
@@ -71,21 +92,74 @@ def test_a_random_walk_over_the_console_breaks_nothing(seed):
 async def _walk(rnd, folder):
     from .browser import chromium
 
-    agent = Agent(
-        "clerk",
-        llm=ScriptedModel([turn], loop=True),
-        tools=[delete],
-        hooks=[not_outside, careful, RecordHook(folder / "records")],
-    )
-    files = {"tickets": folder / "tickets.db", "audit": folder / "audit.jsonl"}
-    async with console(folder, agent, rate=100_000, **files) as made, made.browser() as client, chromium() as browser:
-        for task in ("a b", "/etc c", f"{ODD} missing", "crash", "ask-1", "x ask-2", "ask-3"):
-            await _started(client, task)
-        walker = _Walker(rnd, made, client, await browser.new_page())
+    (folder / "strict.py").write_text(RULES)
+    TicketBoard(folder / "tickets.db").create(ODD[:100], by="ada")
+    async with _Server(folder) as server, chromium() as browser:
+        for task in TASKS:
+            await server.start(task)
+        walker = _Walker(rnd, server, await browser.new_page())
         await walker.visit("/")
-        for _ in range(STEPS):
+        for step in range(STEPS):
             await walker.step()
+            if step % 50 == 49:
+                await walker.check_numbers()
+        await walker.restart()
         await walker.check_numbers()
+
+
+class _Server:
+    """A server that can be restarted at its address. Its runs go on or are interrupted then."""
+
+    def __init__(self, folder):
+        self._folder, self._stack, self._options = folder, AsyncExitStack(), {"rate": 100_000, "max_runs": 4}
+        self.client = None
+        self.url = ""
+
+    async def __aenter__(self):
+        await self._begin()
+        return self
+
+    async def __aexit__(self, *error):
+        await self._stack.aclose()
+
+    async def _begin(self):
+        folder = self._folder
+        agent = Agent(
+            "clerk",
+            llm=ScriptedModel([turn], loop=True),
+            tools=[delete],
+            hooks=[not_outside, careful, final, RecordHook(folder / "records")],
+            limits=Limits(steps=6),
+        )
+        files = {"tickets": folder / "tickets.db", "audit": folder / "audit.jsonl", "rules": ["strict.py"]}
+        made = await self._stack.enter_async_context(console(folder, agent, **files, **self._options))
+        self.client = await self._stack.enter_async_context(made.browser())
+        self.url = made.url
+        self._options["port"] = int(made.url.rpartition(":")[2])
+
+    async def restart(self):
+        await self._stack.aclose()
+        await self._begin()
+
+    async def get(self, path):
+        return (await self.client.get(path)).json()
+
+    async def start(self, task):
+        """Start a run, and wait until it ends, waits for a person, or calls the slow tool."""
+        run = (await self.client.post("/runs", json={"task": task})).json().get("id")
+        while run and "slow" not in task:
+            if (await self.get(f"/runs/{run}"))["status"] not in ("queued", "running"):
+                return
+            await asyncio.sleep(0.02)
+
+    async def runs(self):
+        found, before = [], ""
+        while True:
+            page = await self.get(f"/runs?limit=200&before={before}")
+            found += page["runs"]
+            before = page["next"]
+            if not before:
+                return found
 
 
 try:
@@ -94,60 +168,80 @@ except ImportError:  # the test is skipped
     Error = RuntimeError
 
 
-async def _started(client, task):
-    """Start a run, and wait until it ends or waits for a person."""
-    run = (await client.post("/runs", json={"task": task})).json()["id"]
-    while (await client.get(f"/runs/{run}")).json()["status"] in ("queued", "running"):
-        await asyncio.sleep(0.02)
-
-
 class _Walker:
-    """A person who does anything. What it did is in the message of each problem."""
+    """A person who does anything, and what they have not done yet more often than the rest.
 
-    def __init__(self, rnd, made, client, page):
-        self.rnd, self.made, self.client, self.page = rnd, made, client, page
-        self.did, self.problems = [], []
-        page.set_default_timeout(8_000)
+    What it did is in the message of each problem.
+    """
+
+    def __init__(self, rnd, server, page):
+        self.rnd, self.server, self.page = rnd, server, page
+        self.did, self.problems, self.done, self.read = [], [], Counter(), set()
+        page.set_default_timeout(4_000)
         page.on("pageerror", lambda problem: self.problems.append(str(problem)))
         page.on("console", self._said)
         page.on("response", self._answered)
         page.on("dialog", lambda dialog: self.problems.append(dialog.message))
 
     def _said(self, message):
-        if not re.search(r"status of 4(00|09|10|13|22)", message.text):  # forms that were not filled in
+        if not re.search(EXPECTED, message.text):
             self.problems.append(message.text)
 
     def _answered(self, response):
-        if response.status >= 500 or (response.status == 404 and response.request.method == "GET"):
+        is_dead = response.status == 404 and response.request.method == "GET" and "call=" not in response.url
+        if response.status >= 500 or is_dead:
             self.problems.append(f"{response.status} {response.url}")
 
     async def visit(self, path):
         self.did.append(path)
-        await self.page.goto(self.made.url + path, wait_until="domcontentloaded")
+        await self.page.goto(self.server.url + path, wait_until="domcontentloaded")
         await self._check()
 
     async def step(self):
-        """Do something: go somewhere, press a key, open or press something, or decide about a call."""
-        act = self.rnd.choice((self._link, self._link, self._link, self._key, self._press, self._choose, self._more))
+        """Do something: go somewhere, press a key, fill in or press something, or decide about a call."""
+        acts = self._link, self._link, self._press, self._press, self._key, self._choose, self._write, self._decide
+        rare = self._run, self._cancel, self._halt, self.restart
+        act = self.rnd.choice((*acts, *acts, *acts, *rare))
         with suppress(Error):  # what is pressed may be gone by then: its page goes on
             await act()
         await self._check()
 
-    async def _link(self):
+    def _pick(self, named):
+        """Return the name of one of several things to do: often one that was done seldom."""
+        names = sorted(named)
+        if self.rnd.random() < 0.7:
+            least = min(self.done[each] for each in names)
+            names = [each for each in names if self.done[each] == least]
+        chosen = self.rnd.choice(names)
+        self.done[chosen] += 1
+        return chosen
+
+    async def _links(self):
         hrefs = await self.page.eval_on_selector_all(
             "a[href]", "all => all.map((each) => new URL(each.getAttribute('href'), document.baseURI).href)"
         )
-        paths = sorted({url.removeprefix(self.made.url) for url in hrefs if url.startswith(self.made.url)})
-        await self.visit(self.rnd.choice([each for each in paths if not any(no in each for no in NOT_WALKED)]))
+        return {url.removeprefix(self.server.url) for url in hrefs if url.startswith(self.server.url)}
+
+    async def _link(self):
+        paths = [each for each in await self._links() if not any(no in each for no in NOT_WALKED)]
+        kinds = {re.sub(r"run_\w+|job_\w+|\d+", "N", path): path for path in sorted(paths)}
+        await self.visit(kinds[self._pick(kinds)])
 
     async def _key(self):
-        key = self.rnd.choice(KEYS)
+        key = self._pick(KEYS)
         self.did.append(f"key {key}")
         await self.page.keyboard.press(key)
 
     async def _press(self):
         shown = "main button:visible, main summary:visible, main [data-call]:visible, .icons button:visible"
-        await self._click(await self.page.query_selector_all(shown))
+        found = await self.page.query_selector_all(f"{shown}, main label:visible:has([type=checkbox])")
+        words = {re.sub(r"\d+", "N", (await each.text_content()).strip()[:40]): each for each in found}
+        words = {word: each for word, each in words.items() if "Halt" not in word}
+        if words:
+            word = self._pick(words)
+            self.did.append(f"click {word!r} on {self.page.url}")
+            click = "new MouseEvent('click', {bubbles: true, cancelable: true})"
+            await words[word].evaluate(f"each => each.isConnected && each.dispatchEvent({click})")
 
     async def _choose(self):
         found = [each for each in await self.page.query_selector_all("main select") if await each.is_visible()]
@@ -157,20 +251,72 @@ class _Walker:
             self.did.append(f"choose one of {values[:5]}")
             await chosen.select_option(self.rnd.choice(values))
 
-    async def _more(self):
-        task = self.rnd.choice(("a", "/b", "crash", f"ask-{len(self.did)}", ODD))
-        self.did.append(f"run {task}")
-        await _started(self.client, task)
-
-    async def _click(self, found):
-        if not found:
-            return
-        chosen = self.rnd.choice(found)
-        self.did.append(f"click {(await chosen.inner_text()).strip()[:40]!r}")
-        if "Halt" not in self.did[-1]:
-            await chosen.evaluate(
-                "each => each.dispatchEvent(new MouseEvent('click', {bubbles: true, cancelable: true}))"
+    async def _write(self):
+        """Fill in a field of the page, and send it."""
+        fields = await self.page.query_selector_all("main input:visible, main textarea:visible")
+        types = {"text", "search", None, "datetime-local"}
+        found = [each for each in fields if await each.get_attribute("type") in types]
+        if found:
+            field, text = (
+                self.rnd.choice(found),
+                self.rnd.choice(("delete", "not_outside", ODD, "clerk", "2026-01-01T10:00")),
             )
+            self.did.append(f"write {text[:20]!r} into {await field.get_attribute('name')} on {self.page.url}")
+            await field.fill(text)
+            await field.press("Enter")
+
+    async def _decide(self):
+        """Approve, deny or edit a call that waits."""
+        waiting = (await self.server.get("/approvals?status=pending"))["approvals"]
+        if not waiting:
+            await self.server.start(f"ask-{len(self.did)}")
+        path = self._pick(("/console/approvals", "/", f"/console/runs/{waiting[0]['run_id'] if waiting else ''}"))
+        how = self._pick(("approve", "deny", "edit", "always"))
+        await self.visit("/console/approvals" if path.endswith("/runs/") else path)
+        card = self.page.locator("article.ask").first
+        self.did.append(how)
+        if how == "always":
+            await card.locator("select").select_option("always")
+        elif how == "deny":
+            await card.locator("[name=message]").fill(ODD)
+        elif how == "edit":
+            await card.locator("details summary").click()
+            await card.locator("textarea").fill('{"path": "edited"}')
+        button = {"deny": "Deny", "edit": "Run with these arguments"}.get(how, "Approve")
+        await card.get_by_role("button", name=button).click()
+
+    async def _run(self):
+        task = self.rnd.choice((*TASKS, f"ask-{len(self.did)}", "/b", ODD))
+        self.did.append(f"run {task}")
+        await self.server.start(task)
+
+    async def _cancel(self):
+        """Cancel a run that does not end, in the page."""
+        await self.server.start("slow")
+        open_runs = [each["id"] for each in await self.server.runs() if each["status"] in ("running", "queued")]
+        if open_runs:
+            await self.visit(f"/console/runs/{self.rnd.choice(open_runs)}")
+            await self.page.click("#run-cancel summary")
+            await self.page.fill("#cancel-reason", ODD)
+            await self.page.click("#run-cancel button")
+            self.did.append("cancel")
+
+    async def _halt(self):
+        """Halt all runs, look at a page, and release them."""
+        await self.visit("/console/halt")
+        await self.page.fill("#halt-reason", ODD)
+        await self.page.click("#halt-switch button")
+        await self.page.wait_for_selector(".halted")
+        await self._link()
+        self.did.append("release")
+        await self.page.click(".halted button")
+        await self.page.wait_for_selector(".halted", state="detached")
+
+    async def restart(self):
+        """Restart the server under the open page, which catches up by itself."""
+        self.did.append(f"restart under {self.page.url}")
+        await self.server.restart()
+        await self.page.wait_for_selector(".connection", state="hidden", timeout=60_000)
 
     async def _check(self):
         """Wait until the page rests, and fail if anything went wrong."""
@@ -179,21 +325,35 @@ class _Walker:
             with suppress(Error):  # it goes to another page at this moment
                 await self.page.wait_for_load_state("domcontentloaded")
                 text = await self.page.inner_text("body", timeout=30_000)
+                await self.page.evaluate("new Promise((done) => requestAnimationFrame(done))")
         assert self.problems == [], (self.did[-12:], self.problems)
         assert "could not be drawn" not in text, self.did[-12:]
+        assert "could not be shown" not in text, self.did[-12:]
         assert "\u202e" not in text, self.did[-12:]
+        new = {re.sub(r"#.*", "", each) for each in await self._links()} - self.read
+        self.read |= new
+        for path in self.rnd.sample(sorted(new), min(len(new), 5)):
+            answer = await self.server.client.get(path)
+            assert answer.status_code < 400, (path, answer.status_code, self.did[-12:])
 
     async def check_numbers(self):
         """The numbers of the pages are those of the API."""
-        waiting = (await self.client.get("/approvals?status=pending")).json()["approvals"]
-        hooks, costs = (await self.client.get("/hooks")).json(), (await self.client.get("/costs")).json()
-        blocked = sum(each["verbs"].get("block", 0) for each in hooks["hooks"])
+        waiting = (await self.server.get("/approvals?status=pending"))["approvals"]
+        hooks, costs = await self.server.get("/hooks"), await self.server.get("/costs")
+        blocked = sum(each["verbs"].get("block", 0) for each in hooks["hooks"] if each["hook"] == "not_outside")
+        states = Counter(each["status"] for each in await self.server.runs())
         await self.visit("/")
         assert await self.page.get_attribute("#waiting", "data-count") == str(len(waiting))
-        assert await self.page.locator("#now-asks article").count() == len(waiting)
+        assert await self.page.locator("#now-asks article").count() == min(len(waiting), 20)
+        running = await self.page.locator("#now-counts .tile").first.locator(".tn").inner_text()
+        assert int(running) == states["running"]
+        await self.visit("/console/runs")
+        shown = {state: await self.page.inner_text(f"#runs-count-{state}") for state in states}
+        assert shown == {state: str(count) for state, count in states.items()}
         await self.visit("/console/hooks")
         row = self.page.locator("#hooks-list tr", has_text="not_outside").first
-        assert f"blocked\n{blocked}" in await row.inner_text() or f"blocked{blocked}" in await row.inner_text()
+        if blocked:
+            assert f"blocked\n{blocked}" in await row.inner_text() or f"blocked{blocked}" in await row.inner_text()
         await self.visit("/console/cost")
         assert f"${costs['total']['cost']:.2f}" in await self.page.inner_text("#cost-totals")
         await self.visit("/console/blocked?hook=not_outside")

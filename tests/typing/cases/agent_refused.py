@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hookline import BEFORE_TOOL, Agent, AgentContext, ScriptedModel, ToolCallRequest, guard, hook, tool
+from hookline import BEFORE_TOOL, Agent, AgentContext, Limits, ScriptedModel, ToolCallRequest, guard, hook, tool
 from hookline.testing import scripted_agent
 
 
@@ -38,11 +38,11 @@ Agent("x")  # error: mypy, pyright
 Agent("x", llm=model, hooks=["no", 42])  # error: mypy, pyright
 Agent("x", llm=model, hooks=[lambda ctx, request: None])  # error: mypy, pyright
 Agent("x", llm=model, tols=[whoami])  # error: mypy, pyright
-Agent("x", llm=model, max_steps="3")  # error: mypy, pyright
+Agent("x", llm=model, limits=Limits(steps="3"))  # error: mypy, pyright
 Agent("x", llm=model, tools=["no", 4])  # error: mypy, pyright
 Agent("x", llm=model, tools=[whoami, 4])  # error: mypy, pyright
 Agent("x", llm=model, tools=whoami)  # error: mypy, pyright
-Agent("x", llm=model, output_type=int | str, max_steps="3")  # error: mypy, pyright
+Agent("x", llm=model, output_type=int | str, limits=Limits(steps="3"))  # error: mypy, pyright
 AgentContext(hooks=["no"])  # error: mypy, pyright
 AgentContext(hooks=[lambda ctx, request: None])  # error: mypy, pyright
 plain.register_hook("no")  # error: mypy, pyright

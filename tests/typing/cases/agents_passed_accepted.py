@@ -100,7 +100,7 @@ def answers(mailbox: Any, sessions: Any, settings: Any) -> None:
         Gateway(answerer, [], mailbox=mailbox, sessions=sessions)
         build_server(settings, answerer)
         asgi(answerer, authenticate=find_caller)
-    asgi([number, with_deps], authenticate=find_caller_later, origins=["https://app.example.com"])
+    asgi([number, with_deps], authenticate=find_caller_later)
     Gateway(team, [], mailbox=mailbox, sessions=sessions, context=lambda session: AgentContext(deps=Db("shop")))
 
 

@@ -1,4 +1,4 @@
-"""The web channel: a chat page for browsers, connected through a WebSocket."""
+"""The web channel: a chat page for browsers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,35 @@ import asyncio
 import html
 import logging
 import os
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from ..._base.attachment import MAX_SIZE, check_size, file_name, size_text
 from ..._base.errors import NotInstalledError
 from ..._base.files import user_folder
 from ..._base.workers import in_thread
+from ..._web.chat.page import ASSETS, chat_asset, chat_markup
+from ..._web.chat.protocol import (
+    BEAT,
+    BEAT_SECONDS,
+    EVENT_STREAM,
+    SUGGESTIONS,
+    NewDecision,
+    NewFile,
+    NewMessage,
+    NewStop,
+    Settings,
+    chat_of,
+    encode,
+    is_id,
+)
 from ..._web.middleware import is_local
 from ...explain.html import asset
 from ...stores.chats import ChatMessage, ChatStore
@@ -32,46 +50,38 @@ from ..protocol import (
     Deliver,
     Draft,
     Health,
+    Opening,
     Step,
     UndeliverableError,
 )
 from ..receiving import DeliveryGate
 from ..validation import checked_name, checked_path
-from .frames import (
-    IDLE,
-    STEPS,
-    DecisionFrame,
-    HelloFrame,
-    MessageFrame,
-    PageConnection,
-    PingFrame,
-    UploadedFile,
-    close_socket,
-    is_id,
-    message_fields,
-    receive_frame,
-    steps_text,
-)
 from .login import Login
+from .parts import IDLE, STEPS, PageConnection, message_part, steps_text
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.websockets import WebSocket
 
 log = logging.getLogger("hookline")
+
+T = TypeVar("T", NewMessage, NewDecision, NewStop)
 
 MAX_TEXT = 32_000
 """Longest message, in characters."""
 MAX_PAGES = 1000
 """Maximum number of connected pages."""
-HELLO_SECONDS = 15.0
-"""Seconds within which a page must send its first frame."""
 POLL_INTERVAL = 1.0
 """Seconds between two checks for replies that another process stored."""
 
 _BATCH = 50
 _PAGE_FOLDER = Path(__file__).parent / "page"
+_FILES: Mapping[str, Callable[[str], str]] = {
+    **dict.fromkeys(ASSETS, chat_asset),
+    "theme.css": asset,
+    "login.css": lambda name: (_PAGE_FOLDER / name).read_text("utf-8"),
+}
+"""The static files of the page, and what reads them."""
 _CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
@@ -120,6 +130,7 @@ class WebChannel:
         self._store = ChatStore(store or user_folder("data") / "chats.db")
         self._max_text = max_text
         self._max_file = max_file
+        self._opening: Callable[[], Opening] = Opening
         self._deliver = DeliveryGate()
         self._pages: set[PageConnection] = set()
         self._activity: dict[str, tuple[str, int]] = {}
@@ -146,6 +157,10 @@ class WebChannel:
                 "(`openssl rand -hex 32` creates one), or listen at 127.0.0.1"
             )
 
+    def introduce(self, opening: Callable[[], Opening]) -> None:
+        """Show who answers, who else can be chosen, and what people could write first."""
+        self._opening = opening
+
     def clean_stored(self, clean: Callable[[str], str]) -> None:
         """Clean the texts of all messages before they are stored."""
         self._store.clean = clean
@@ -170,8 +185,13 @@ class WebChannel:
         if polling is not None:
             polling.cancel()
             await asyncio.wait({polling, *self._outcomes})
+        self.before_stop()
+
+    def before_stop(self) -> None:
+        """End the streams of open pages."""
         for page in tuple(self._pages):
-            await close_socket(page.socket, 1012, "the server is stopping")
+            page.closed = True
+            page.wake.set()
 
     def health(self) -> Health:
         """Whether messages are accepted, and how many pages are open."""
@@ -287,24 +307,26 @@ class WebChannel:
         self._wake(address.chat_id)
 
     def routes(self) -> Sequence[Any]:
-        """Return routes of the page, its files, the login and the WebSocket.
+        """Return routes of the page, its files, the login and the endpoints of the chat.
 
         Raises:
             NotInstalledError: starlette is missing.
         """
         try:
-            from starlette.routing import Route, WebSocketRoute
+            from starlette.routing import Route
         except ModuleNotFoundError:
             raise NotInstalledError("starlette", "channels") from None
         return [
             Route(self.path, self._page, methods=["GET"]),
-            Route(f"{self.path}chat.css", self._file, methods=["GET"]),
-            Route(f"{self.path}chat.js", self._file, methods=["GET"]),
-            Route(f"{self.path}text.js", self._file, methods=["GET"]),
+            *(Route(f"{self.path}{name}", self._file, methods=["GET"]) for name in _FILES),
             Route(f"{self.path}login", self._login.get, methods=["GET"]),
             Route(f"{self.path}login", self._login.post, methods=["POST"]),
             Route(f"{self.path}files", self._upload, methods=["POST"]),
-            WebSocketRoute(f"{self.path}socket", self._connect),
+            Route(f"{self.path}stream", self._stream, methods=["GET"]),
+            *(
+                Route(f"{self.path}{name}", handler, methods=["POST"])
+                for name, handler in (("messages", self._message), ("decisions", self._decision), ("stop", self._stop))
+            ),
         ]
 
     async def _page(self, request: Request) -> Response:
@@ -312,10 +334,23 @@ class WebChannel:
 
         if not self._is_allowed(request.scope):
             return PlainTextResponse("This chat has no token, so only the machine that serves it can use it.", 403)
-        template = Template((_PAGE_FOLDER / "chat.html").read_text("utf-8"))
-        page = template.substitute(
-            title=html.escape(self.title), max=self._max_text, max_file=self._max_file, new=html.escape(notices.NEW)
+        opening = self._opening()
+        settings = Settings(
+            title=self.title,
+            root="",
+            renderer="./text.js",
+            speakers=opening.speakers,
+            speaker=opening.speakers[0].id if opening.speakers else "",
+            suggestions=opening.suggestions or SUGGESTIONS,
+            about=opening.about,
+            max_text=self._max_text,
+            max_file=self._max_file,
+            parts=True,
+            commands=True,
+            new_text=notices.NEW,
         )
+        template = Template((_PAGE_FOLDER / "index.html").read_text("utf-8"))
+        page = template.substitute(title=html.escape(self.title), chat=chat_markup(settings))
         return HTMLResponse(page, headers={"Content-Security-Policy": _CONTENT_SECURITY_POLICY})
 
     async def _file(self, request: Request) -> Response:
@@ -323,7 +358,7 @@ class WebChannel:
 
         name = request.url.path.rpartition("/")[2]
         kind = "text/css" if name.endswith(".css") else "text/javascript"
-        text = asset(name) if name == "text.js" else (_PAGE_FOLDER / name).read_text("utf-8")
+        text = _FILES[name](name)
         return Response(text, headers={"Cache-Control": "no-cache"}, media_type=kind)
 
     async def _upload(self, request: Request) -> Response:
@@ -331,20 +366,20 @@ class WebChannel:
         from starlette.responses import JSONResponse
 
         if not self._is_allowed(request.scope) or not self._login.is_logged_in(request.cookies):
-            return JSONResponse({"error": "You are not logged in."}, 401)
-        chat, id, offset = (request.headers.get(f"x-{name}", "") for name in ("chat", "file", "offset"))
+            return _error(401, "You are not logged in.")
+        chat, (id, offset) = chat_of(request), (request.headers.get(f"x-{name}", "") for name in ("file", "offset"))
         if not (is_id(chat) and is_id(id) and offset.isascii() and offset.isdecimal() and len(offset) <= 12):
-            return JSONResponse({"error": "The headers X-Chat, X-File and X-Offset are needed."}, 400)
+            return _error(400, "The headers X-Chat, X-File and X-Offset are needed.")
         data = await request.body()
         if int(offset) + len(data) > self._max_file:
-            return JSONResponse({"error": f"A file may have at most {size_text(self._max_file)}."}, 413)
+            return _error(413, f"A file may have at most {size_text(self._max_file)}.")
         try:
             size = await in_thread(self._store.add_file_part, self.name, hashed_chat_id(chat), id, int(offset), data)
         except StoreError as error:
             log.error("the web chat %r cannot store a file: %s", self.name, error)
-            return JSONResponse({"error": "The file could not be stored."}, 503)
+            return _error(503, "The file could not be stored.")
         if size is None:
-            return JSONResponse({"error": "There is no space for more files: try again later."}, 503)
+            return _error(503, "There is no space for more files: try again later.")
         return JSONResponse({"size": size})
 
     async def read_file(self, file: InboundFile, max_size: int | None) -> bytes:
@@ -364,146 +399,136 @@ class WebChannel:
     def _is_allowed(self, scope: Any) -> bool:
         return self._login.is_required or is_local(scope)
 
-    async def _connect(self, socket: WebSocket) -> None:
-        from starlette.websockets import WebSocketDisconnect
+    def _refusal(self, request: Request) -> Response | None:
+        """Return the response to a request that is not allowed, or does not name a conversation."""
+        if not self._is_allowed(request.scope):
+            return _error(403, "This chat has no token, so only the machine that serves it can use it.")
+        if not self._login.is_logged_in(request.cookies):
+            return _error(401, "You are not logged in.")
+        if not is_id(chat_of(request)):
+            return _error(400, "The header X-Chat must have the id of a conversation.")
+        return None if self._deliver.is_open else _error(503, "The server is starting or stopping.")
 
-        if not self._is_allowed(socket.scope) or not self._login.is_logged_in(socket.cookies):
-            await socket.close()
-            return
-        await socket.accept()
-        if not self._deliver.is_open or len(self._pages) >= MAX_PAGES:
-            await close_socket(socket, 1013, "try again soon")
-            return
+    async def _stream(self, request: Request) -> Response:
+        from starlette.responses import StreamingResponse
+
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        if len(self._pages) >= MAX_PAGES:
+            return _error(503, "Too many pages are open: try again soon.")
+        given = request.query_params.get("after", "0")
+        after = int(given) if given.isascii() and given.isdecimal() and len(given) <= 15 else -1
         try:
-            page = await self._receive_hello(socket)
-            if page is not None:
-                await self._serve(page)
-        except (WebSocketDisconnect, RuntimeError, OSError) as error:
-            log.debug("a page of %r disconnected: %s", self.name, error)
+            newest, _ = await in_thread(self._store.changed, self.name, 2**62)
         except StoreError as error:
             log.error("the web chat %r cannot read its messages: %s", self.name, error)
-            await close_socket(socket, 1011, "the server has a problem")
+            return _error(503, "The messages cannot be read now.")
+        reset = not 0 <= after <= newest
+        page = PageConnection(hashed_chat_id(chat_of(request)), 0 if reset else after)
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(self._events(page, reset), headers=headers, media_type=EVENT_STREAM)
 
-    async def _receive_hello(self, socket: WebSocket) -> PageConnection | None:
-        frame = None
-        with suppress(TimeoutError):
-            async with asyncio.timeout(HELLO_SECONDS):
-                frame = await receive_frame(socket)
-        if not isinstance(frame, HelloFrame) or not is_id(frame.chat):
-            await close_socket(socket, 1008, "the first frame must be hello")
-            return None
-        newest, _ = await in_thread(self._store.changed, self.name, 2**62)
-        reset = not 0 <= frame.after <= newest
-        page = PageConnection(socket, hashed_chat_id(frame.chat), 0 if reset else frame.after)
-        await page.send("ready", reset=reset)
-        return page
-
-    async def _serve(self, page: PageConnection) -> None:
+    async def _events(self, page: PageConnection, reset: bool) -> AsyncIterator[bytes]:
+        """Yield new and changed messages and states whenever the page is woken, and a sign of life every second."""
         self._pages.add(page)
-        updating = asyncio.create_task(self._send_updates(page))
         try:
-            while True:
-                frame = await receive_frame(page.socket)
-                if isinstance(frame, PingFrame):
-                    await page.send("pong")
-                elif isinstance(frame, MessageFrame) and is_id(frame.id):
-                    await self._receive(page, frame)
-                elif isinstance(frame, DecisionFrame) and is_id(frame.id):
-                    await self._decide(page, frame)
-                else:
-                    await close_socket(page.socket, 1008, "invalid frame")
-                    return
+            yield encode({"ready": {"reset": reset}})
+            while not page.closed:
+                page.wake.clear()
+                found: Sequence[ChatMessage] = await in_thread(
+                    self._store.since, self.name, page.chat, page.rev, limit=_BATCH
+                )
+                parts = page.changes(
+                    self._activity.get(page.chat, IDLE), self._prompts.get(page.chat, ()), self._drafts.get(page.chat)
+                )
+                for message in found:
+                    parts[f"message:{message.seq}"] = message_part(message)
+                    page.rev = message.rev
+                if parts:
+                    yield encode(parts)
+                while len(found) < _BATCH and not page.wake.is_set():
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(BEAT_SECONDS):
+                            await page.wake.wait()
+                    if not page.wake.is_set():
+                        yield BEAT
+        except StoreError as error:  # the page reconnects and gets the messages then
+            log.error("the web chat %r cannot read its messages: %s", self.name, error)
         finally:
             self._pages.discard(page)
-            updating.cancel()
-            await asyncio.wait({updating})
 
-    async def _receive(self, page: PageConnection, frame: MessageFrame) -> None:
-        if len(frame.text) > self._max_text or not (frame.text.strip() or frame.files):
-            why = f"a message must have 1 to {self._max_text} characters"
-            await page.send("refused", id=frame.id, why=why)
-            return
-        files = [await self._uploaded(page.chat, file) for file in frame.files]
+    async def _message(self, request: Request) -> Response:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        given = await _body(request, NewMessage)
+        if given is None:
+            return _invalid()
+        chat = hashed_chat_id(chat_of(request))
+        if len(given.text) > self._max_text or not (given.text.strip() or given.files):
+            return _error(422, f"a message must have 1 to {self._max_text} characters")
+        files = [await self._uploaded(chat, file) for file in given.files]
         if missing := [file.name for file in files if not file.size]:
-            await page.send("refused", id=frame.id, why=f"{missing[0]} is not stored any more: attach it again")
-            return
-        text = " ".join([*(f"[{file.name}]" for file in files), frame.text]).rstrip()
+            return _error(422, f"{missing[0]} is not stored any more: attach it again")
+        text = " ".join([*(f"[{file.name}]" for file in files), given.text]).rstrip()
         message = InboundMessage(
             text=text,
             platform="web",
-            chat_id=page.chat,
-            sender=page.chat,
-            message_id=frame.id,
+            chat_id=chat,
+            sender=chat,
+            message_id=given.id,
             attachments=("file",) * len(files),
             files=tuple(files),
         )
         try:  # stored in the chat first, so that it comes before its reply
-            await in_thread(self._store.add, self.name, page.chat, frame.id, text, side="in")
+            await in_thread(self._store.add, self.name, chat, given.id, text, side="in")
             await self._deliver(message)
         except Exception as error:  # noqa: BLE001 - the page sends the message again
             log.warning("the web chat %r could not store a message: %s", self.name, error)
-            await page.send("later", id=frame.id)
-            return
-        await page.send("taken", id=frame.id)
-        self._wake(page.chat)
+            return _error(503, "The message could not be stored.")
+        self._wake(chat)
+        return _done()
 
-    async def _decide(self, page: PageConnection, frame: DecisionFrame) -> None:
-        """Pass a pressed button on as the command that it stands for, with the digest of the call above it."""
-        prompt = next((each for each in self._prompts.get(page.chat, ()) if each.key == frame.key), None)
+    async def _decision(self, request: Request) -> Response:
+        """Pass a decision on as the command that it stands for, with the digest of the call that the person saw."""
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        given = await _body(request, NewDecision)
+        if given is None:
+            return _invalid()
+        chat = hashed_chat_id(chat_of(request))
+        prompt = next((each for each in self._prompts.get(chat, ()) if each.key == given.key), None)
         if prompt is None:
-            return  # it was decided meanwhile, and the page gets the outcome
-        command = {"approve": "/approve {}", "session": "/approve {} session", "deny": "/deny {}"}[frame.decision]
-        message = InboundMessage(
-            text=command.format(prompt.code),
-            platform="web",
-            chat_id=page.chat,
-            sender=page.chat,
-            message_id=frame.id,
-            digest=prompt.digest,
-        )
-        self._presses[frame.id] = prompt.key
+            return _done()  # it was decided meanwhile, and the page gets the outcome
+        command = f"/{given.decision} {prompt.code} {_argument_of(given)}".rstrip()
+        self._presses[given.id] = prompt.key
+        if not await self._pass_on(chat, given.id, command, given.digest):
+            del self._presses[given.id]
+            return _error(503, "The decision could not be stored. Try again.")
+        return _done()
+
+    async def _stop(self, request: Request) -> Response:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        given = await _body(request, NewStop)
+        if given is None:
+            return _invalid()
+        stored = await self._pass_on(hashed_chat_id(chat_of(request)), given.id, "/stop")
+        return _done() if stored else _error(503, "The server could not stop it now. Try again.")
+
+    async def _pass_on(self, chat: str, id: str, command: str, digest: str = "") -> bool:
+        """Deliver a command that a button of the page stands for, and return whether it is stored."""
+        message = InboundMessage(text=command, platform="web", chat_id=chat, sender=chat, message_id=id, digest=digest)
         try:
             await self._deliver(message)
         except Exception as error:  # noqa: BLE001 - the person can press the button again
-            log.warning("the web chat %r could not store a decision: %s", self.name, error)
-            del self._presses[frame.id]
-            await page.send("asked", open=page.prompts)
+            log.warning("the web chat %r could not store a command: %s", self.name, error)
+            return False
+        return True
 
-    async def _uploaded(self, chat: str, file: UploadedFile) -> InboundFile:
+    async def _uploaded(self, chat: str, file: NewFile) -> InboundFile:
         """Describe a file of this chat; its size is 0 if it is not stored."""
         size = await in_thread(self._store.file_size, self.name, chat, file.id) if is_id(file.id) else 0
         return InboundFile(f"{chat}/{file.id}", file_name(file.name) or "file", size)
-
-    async def _send_updates(self, page: PageConnection) -> None:
-        """Send new and changed messages and states to a page, whenever it is woken."""
-        try:
-            while True:
-                page.wake.clear()
-                if page.typing:
-                    page.typing = False
-                    await page.send("typing")
-                activity = self._activity.get(page.chat, IDLE)
-                if activity != page.activity:
-                    page.activity = activity
-                    await page.send("work", answering=activity[0], waiting=activity[1])
-                prompts = self._prompts.get(page.chat, ())
-                if prompts != page.prompts:
-                    page.prompts = prompts
-                    await page.send("asked", open=prompts)
-                draft = self._drafts.get(page.chat)
-                if draft != page.draft:
-                    await page.send_draft(draft)
-                found: Sequence[ChatMessage] = await in_thread(
-                    self._store.since, self.name, page.chat, page.rev, limit=_BATCH
-                )
-                for message in found:
-                    await page.send("message", **message_fields(message))
-                    page.rev = message.rev
-                if len(found) < _BATCH:
-                    await page.wake.wait()
-        except Exception as error:  # noqa: BLE001 - the page reconnects and gets the messages then
-            log.debug("updates of a page of %r ended: %s", self.name, error)
-            await close_socket(page.socket, 1011, "the server has a problem")
 
     async def _poll(self) -> None:
         """Wake the pages of conversations in which another process stored a message."""
@@ -534,3 +559,38 @@ class WebChannel:
 def hashed_chat_id(id: str) -> str:
     """Return the chat id of a conversation for the gateway: a hash of the secret id that the browser generated."""
     return "web-" + sha256(f"hookline chat {id}".encode()).hexdigest()[:32]
+
+
+def _error(status: int, message: str) -> Response:
+    from starlette.responses import JSONResponse
+
+    return JSONResponse({"error": message}, status)
+
+
+def _invalid() -> Response:
+    return _error(400, "The request is not valid.")
+
+
+def _done() -> Response:
+    from starlette.responses import Response
+
+    return Response(status_code=204)
+
+
+async def _body(request: Request, kind: type[T]) -> T | None:
+    """Return the body of a request; ``None`` if it is invalid."""
+    try:
+        given = msgspec.json.decode(await request.body(), type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return None
+    return given if is_id(given.id) else None
+
+
+def _argument_of(given: NewDecision) -> str:
+    """Return what follows the code of a call in the command for a decision."""
+    if given.decision == "edit":
+        return given.arguments
+    if given.decision == "deny":
+        return " ".join(given.message.split())
+    words = [f"{name}={glob}" for name, glob in (given.pattern or {}).items()]
+    return "" if given.remember == "once" else shlex.join([given.remember, *words])

@@ -3,18 +3,13 @@
 
 (() => {
   const { el, number, counted, duration, pill, data, themeButton } = hookline;
-  const { report, headline, about } = data();
+  const { report, headline, sure, about } = data();
   const SURE = ["exact", "conditional", "guess"];
   const MEANING = {
     exact: "Up to the first different decision of a run: the run went exactly this way.",
     conditional: "After that decision: this holds if the run had gone on all the same.",
     guess: "A hook read something that is not recorded.",
   };
-  const TONES = [
-    [/^(newly_blocked|newly_ended|raised)$/, "red"], [/^no_longer_(blocked|ended|raised)$/, "amber"],
-    [/asked$/, "violet"], [/(changed|differently)/, "amber"], [/answered$|claimed$/, "blue"], [/^same$/, "grey"],
-  ];
-  const tone = (kind) => (TONES.find(([pattern]) => pattern.test(kind)) || [null, "amber"])[1];
   const words = (name) => name.replaceAll("_", " ");
   const total = (count) => count.exact + count.conditional + count.guess;
   const percent = (share) => share === null || share === undefined ? "unknown" : `${(share * 100).toFixed(share === 1 ? 0 : 1)} %`;
@@ -23,7 +18,7 @@
   // How sure the answers are
 
   function certainty() {
-    const bar = el("div", { class: "shares", role: "img", "aria-label": `${percent(report.exact_share)} of the moments are exact` });
+    const bar = el("div", { class: "shares", role: "img", "aria-label": SURE.map((name) => `${name}: ${counted(report.certainty[name], "moment")}`).join(", ") });
     for (const name of SURE) {
       const part = report.certainty[name];
       if (!part) continue;
@@ -33,7 +28,7 @@
     }
     return el("section", { "aria-label": "How sure the answers are" },
       el("h2", {}, "How sure the answers are"),
-      el("p", {}, `${percent(report.exact_share)} of ${counted(total(report.certainty), "moment")} are exact.`),
+      el("p", {}, sure),
       bar,
       el("div", { class: "sure" }, SURE.map((name) => el("div", { class: `card ${name}` },
         pill(name, name),
@@ -108,7 +103,7 @@
     const row = el("tr", { class: "row", "aria-disabled": has ? null : "true", onclick: has ? toggle : () => {} },
       el("td", {}, button),
       el("td", {}, cell.tool ? el("code", {}, cell.tool) : null, cell.tool ? " " : null, el("span", { class: "point" }, cell.point)),
-      el("td", {}, pill(words(cell.kind), tone(cell.kind))),
+      el("td", {}, pill(words(cell.kind), cell.tone)),
       SURE.map((each) => el("td", { class: "num", "data-name": each }, el("span", { class: cell.count[each] ? each : "zero" }, number(cell.count[each])))),
       el("td", { class: "num", "data-name": "all" }, number(total(cell.count))));
     return row;

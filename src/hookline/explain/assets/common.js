@@ -17,6 +17,25 @@ const hookline = (() => {
     return made;
   }
 
+  /** Create an element of a drawing. */
+  function draw(tag, attributes, ...children) {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children);
+    return made;
+  }
+
+  /** The sign of a gate, around 0,0. */
+  const gate = (state, sign) =>
+    draw("g", { class: `g ${state}` }, ...sign.shapes.map(([tag, attributes]) => draw(tag, attributes)));
+
+  /** The sign of a gate in a line of text. */
+  function mark(state, sign) {
+    const drawn = gate(state, sign);
+    drawn.setAttribute("transform", "translate(8 8)");
+    return draw("svg", { class: "mark", width: 16, height: 16, "aria-hidden": "true" }, drawn);
+  }
+
   function add(parent, children) {
     for (const child of children) {
       if (Array.isArray(child)) add(parent, child);
@@ -134,5 +153,5 @@ const hookline = (() => {
     scroll();
   }
 
-  return { el, lazyList, goTo, number, counted, duration, cost, pill, diff, diffParts, data, themeButton };
+  return { el, draw, gate, mark, lazyList, goTo, number, counted, duration, cost, pill, diff, diffParts, data, themeButton };
 })();

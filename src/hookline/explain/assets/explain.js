@@ -5,8 +5,8 @@
 "use strict";
 
 (() => {
-  const { el, number, counted, duration, cost, pill, diff } = hookline;
-  const CHUNK = 6, FEW = 40, NS = "http://www.w3.org/2000/svg";
+  const { el, draw: shape, gate, number, counted, duration, cost, pill, diff } = hookline;
+  const CHUNK = 6, FEW = 40;
   const KEYS = {
     n: "next intervention of a hook",
     p: "previous intervention",
@@ -27,10 +27,12 @@
   for (const root of document.querySelectorAll(".hookline-explain")) mount(root);
 
   function mount(root) {
-    const { run, verbs, outcomes, statuses, decisions: approvals, only: groups, quiet } = hookline.data(root);
+    const { run, verbs, outcomes, statuses, decisions: approvals, only: groups, quiet, gates, signs } = hookline.data(root);
     const word = (verb) => (verbs[verb] || [verb])[0];
     const tone = (verb) => (verbs[verb] || ["", approvals[verb] || "grey"])[1];
-    const verbPill = (verb) => pill(word(verb), tone(verb));
+    const stateOf = (verb) => gates[verb] || "changed"; // as gate_of in words.py
+    const markOf = (state) => hookline.mark(state, signs[state]);
+    const verbPill = (verb) => el("span", { class: "verb" }, markOf(stateOf(verb)), pill(word(verb), tone(verb)));
     const statusPill = (view) => pill(statusOf(view), statuses[statusOf(view)]);
 
     // Rows: a step each, and a line for each nested run, whose steps follow the step that started them. A mark is an
@@ -157,12 +159,12 @@
       const shapes = new Map();
       const add = (name, from, to, top, height) => {
         const key = name + top, left = from / total * width;
-        let shape = shapes.get(key);
-        if (!shape) shapes.set(key, shape = { name, top, height, spans: [] });
-        shape.spans.push([left, Math.max(to / total * width, left + 1.5)]);
+        let found = shapes.get(key);
+        if (!found) shapes.set(key, found = { name, top, height, spans: [] });
+        found.spans.push([left, Math.max(to / total * width, left + 1.5)]);
       };
       for (const row of rows) {
-        const top = lane + Math.min(row.depth, lanes - 1) * lane;
+        const top = Math.min(row.depth, lanes - 1) * lane;
         for (const item of (row.step && row.step.items) || []) {
           if (!item.duration) continue;
           const last = item.moments.findLast((one) => one.point === "after_llm" || one.point === "after_tool");
@@ -170,32 +172,39 @@
           add(item.kind === "call" ? "tool" : "model", Math.max(item.at, until - item.duration), until, top, 11);
         }
       }
-      for (const mark of marks) add(tone(mark.verb), mark.at - total / 800, mark.at + total / 800, 0, 9);
-
-      const svg = document.createElementNS(NS, "svg");
-      const height = lane + lanes * lane;
-      const attributes = {
+      const height = lanes * lane;
+      const svg = shape("svg", {
         viewBox: `0 0 ${width} ${height}`, height, preserveAspectRatio: "none", role: "img", "aria-label": "Timeline",
-      };
-      for (const [name, value] of Object.entries(attributes)) svg.setAttribute(name, value);
-      for (const shape of shapes.values()) {
-        const path = document.createElementNS(NS, "path");
-        path.setAttribute("class", shape.name);
-        path.setAttribute("d", outline(shape));
-        svg.append(path);
-      }
+      });
+      for (const each of shapes.values()) svg.append(shape("path", { class: each.name, d: outline(each) }));
       svg.addEventListener("click", (event) => {
         const at = event.offsetX / svg.clientWidth * total;
         go(rows.filter((row) => row.step && row.step.at <= at).at(-1) || rows[0]);
       });
 
-      const words = new Map([["model", ["model"]], ["tool", ["tools"]]]);
+      const legend = ["model", "tool"].map((name) => el("span", {}, el("i", { class: name }), name === "tool" ? "tools" : name));
+      const said = new Map();
       for (const verb of new Set(marks.map((mark) => mark.verb))) {
-        words.set(tone(verb), [...(words.get(tone(verb)) || []), word(verb)]);
+        said.set(stateOf(verb), [...(said.get(stateOf(verb)) || []), word(verb)]);
       }
-      const legend = [...words].map(([name, texts]) => el("span", {}, el("i", { class: name }), texts.join(", ")));
-      return el("div", { class: "card strip" }, svg,
+      for (const [state, texts] of said) legend.push(el("span", {}, markOf(state), texts.join(", ")));
+      return el("div", { class: "card strip" }, gatesOverTime(), svg,
         el("div", { class: "legend" }, legend, el("span", {}, `0 to ${duration(total)}`)));
+    }
+
+    /** The line of the run: where hooks intervened. Of signs in the same place, the weightiest is drawn last. */
+    function gatesOverTime() {
+      const places = new Map(), order = Object.keys(signs);
+      for (const mark of marks) {
+        const place = Math.round(mark.at / total * 200), state = stateOf(mark.verb);
+        if (order.indexOf(state) > order.indexOf(places.get(place))) places.set(place, state);
+      }
+      const line = shape("svg", { class: "gates", height: 18, role: "img", "aria-label": "Interventions of hooks" },
+        shape("line", { class: "wire", x1: 0, x2: "100%", y1: 9, y2: 9 }));
+      for (const [place, state] of places) {
+        line.append(shape("svg", { x: `${place / 2}%`, y: 9, overflow: "visible" }, gate(state, signs[state])));
+      }
+      return line;
     }
 
     function outline({ spans, top, height }) {
@@ -445,21 +454,22 @@
     /** One point: its hooks in firing order, and what they decided. Nothing if the point has no hooks. */
     function point(moment) {
       const unseen = [...(moment.decisions || [])], hooks = [], others = [];
-      const hook = (kind, name, title) => hooks.push(el("span", { class: kind, title }, name));
+      const hook = (kind, name, title, state) =>
+        hooks.push(el("span", { class: kind, title }, state ? markOf(state) : null, name));
       (run.chains[moment.chain || 0] || []).forEach(({ name, phase, selected }, index) => {
         const found = unseen.findIndex((one) => one.hook === name && one.phase === phase);
         if (found >= 0) {
           const [{ verb }] = unseen.splice(found, 1);
-          hook(verb === "cont" ? "passed" : `spoke ${tone(verb)}`, name, `${phase}: ${word(verb)}`);
+          hook(verb === "cont" ? "passed" : `spoke ${tone(verb)}`, name, `${phase}: ${word(verb)}`, stateOf(verb));
         } else if (selected === false) {
           others.push(name);
         } else if ((moment.skipped || []).includes(index)) {
-          hook("skipped", name, `${phase}: not called, because an earlier hook decided`);
+          hook("skipped", name, `${phase}: not called, because an earlier hook decided`, "skipped");
         } else {
-          hook("passed", name, `${phase}: let it pass`);
+          hook("passed", name, `${phase}: passed`, "passed");
         }
       });
-      for (const one of unseen) hook(`spoke ${tone(one.verb)}`, one.hook, `${one.phase}: ${word(one.verb)}`);
+      for (const one of unseen) hook(`spoke ${tone(one.verb)}`, one.hook, `${one.phase}: ${word(one.verb)}`, stateOf(one.verb));
       if (!hooks.length && !others.length && !(moment.notes || []).length) return null;
       if (others.length) {
         const count = others.length;

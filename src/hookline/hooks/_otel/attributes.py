@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
+"""The version of the conventions that the names are from."""
+
 # Operations.
 OPERATION_NAME = "gen_ai.operation.name"
 CHAT = "chat"
@@ -16,10 +19,12 @@ CONVERSATION_ID = "gen_ai.conversation.id"
 # Requests.
 REQUEST_MODEL = "gen_ai.request.model"
 STOP_SEQUENCES = "gen_ai.request.stop_sequences"
+STREAM = "gen_ai.request.stream"
 OUTPUT_TYPE = "gen_ai.output.type"
 INPUT_MESSAGES = "gen_ai.input.messages"
 
 # Responses.
+RESPONSE_ID = "gen_ai.response.id"
 RESPONSE_MODEL = "gen_ai.response.model"
 FINISH_REASONS = "gen_ai.response.finish_reasons"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
@@ -29,6 +34,7 @@ CACHE_READ_TOKENS = "gen_ai.usage.cache_read.input_tokens"
 
 # Tools.
 TOOL_NAME = "gen_ai.tool.name"
+TOOL_DESCRIPTION = "gen_ai.tool.description"
 TOOL_CALL_ID = "gen_ai.tool.call.id"
 TOOL_TYPE = "gen_ai.tool.type"
 TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
@@ -48,6 +54,8 @@ SECOND_BUCKETS = tuple(0.01 * 2**n for n in range(14))
 
 # General conventions.
 ERROR_TYPE = "error.type"
+SERVER_ADDRESS = "server.address"
+SERVER_PORT = "server.port"
 EXCEPTION = "exception"
 EXCEPTION_TYPE = "exception.type"
 EXCEPTION_MESSAGE = "exception.message"

@@ -15,13 +15,14 @@ from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
+from ..._base.package import __version__
 from ..._base.tasks import running_loop
 from ..._kernel.events import Event, HookExecuted
 from ..._kernel.payloads import ModelReply, ModelRequest, ToolCallRequest
 from ..._kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, BEFORE_TOOL, ON_ERROR, ON_TOKEN
 from ..._kernel.results import HookAction
+from ..._kernel.scope import scope_of
 from ..._kernel.state import AgentResult
-from ..._kernel.values import Message
 from ..._run.events import (
     ApprovalAsked,
     ApprovalDecided,
@@ -39,11 +40,14 @@ from .values import (
     Attributes,
     arguments_text,
     clean,
+    finish_reason_of,
     input_messages,
     output_messages,
     params_of,
     result_text,
+    server_of,
     short,
+    task_message,
     usage_of,
 )
 
@@ -64,8 +68,8 @@ class Backend:
     ) -> None:
         self.content = content
         self.key = current.create_key("hookline")
-        self.tracer = trace.get_tracer("hookline", tracer_provider=tracer_provider)
-        meter = metrics.get_meter("hookline", meter_provider=meter_provider)
+        self.tracer = trace.get_tracer("hookline", __version__, tracer_provider, a.SCHEMA_URL)
+        meter = metrics.get_meter("hookline", __version__, meter_provider, a.SCHEMA_URL)
         self.tokens = meter.create_histogram(
             a.TOKEN_USAGE,
             "{token}",
@@ -145,7 +149,11 @@ class RunSpans(AbstractContextManager[None]):
         self._backend, self._runs, self._id = backend, runs, ctx.run_id
         self._shift = time.time_ns() - time.perf_counter_ns()  # the wall clock may jump during the run
         self._tools, ids, llm = ctx.tool_registry, ctx.ids, ctx.llm
-        self._provider, self._agent = "", short(ids.agent)
+        self._agent = short(ids.agent)
+        self._conversation = short(ids.session_id or "")
+        listens = getattr(scope_of(ctx), "has_listeners", None)  # not in the loops of other frameworks
+        self._listens = listens if llm is not None and hasattr(llm.model, "stream") else None
+        self._called = ModelCalled()
         self._calls: dict[str, OpenSpan] = {}
         self._chats: list[OpenSpan] = []
         self._waiting: dict[Any, list[tuple[str, Attributes, int]]] = {}
@@ -192,7 +200,7 @@ class RunSpans(AbstractContextManager[None]):
         """Start the span of a model call, and return a context manager around the call."""
         labels = {
             a.OPERATION_NAME: a.CHAT,
-            a.PROVIDER_NAME: short(a.provider_name(self._provider)),
+            a.PROVIDER_NAME: short(a.provider_name(self._called.provider)),
             a.REQUEST_MODEL: short(request.model),
         }
         open_span = self._start(f"{a.CHAT} {labels[a.REQUEST_MODEL]}".strip(), SpanKind.CLIENT, labels)
@@ -200,7 +208,11 @@ class RunSpans(AbstractContextManager[None]):
         self._chats.append(open_span)
         if open_span.span.is_recording():
             more: Attributes = {a.SPAN_KIND: "LLM", a.PURPOSE: short(request.purpose), a.ATTEMPT: request.attempt}
-            more |= params_of(request.params)
+            more |= params_of(request.params) | server_of(self._called.server)
+            if self._conversation:
+                more[a.CONVERSATION_ID] = self._conversation
+            if self._listens is not None and self._listens(ON_TOKEN):
+                more[a.STREAM] = True
             if request.response_format is not None:
                 more[a.OUTPUT_TYPE] = "json"
             if self._backend.content:
@@ -263,7 +275,9 @@ class RunSpans(AbstractContextManager[None]):
             self._end(open_span)
 
     def _about_reply(self, reply: ModelReply) -> Attributes:
-        about = {a.FINISH_REASONS: [short(reply.finish_reason)], **usage_of(reply.usage)}
+        about: Attributes = {a.FINISH_REASONS: [short(reply.finish_reason)], **usage_of(reply.usage)}
+        if reply.response_id:
+            about[a.RESPONSE_ID] = short(reply.response_id)
         if self._backend.content:
             about[a.OUTPUT_MESSAGES] = output_messages(reply.content, reply.tool_calls, reply.finish_reason)
         return about
@@ -277,7 +291,7 @@ class RunSpans(AbstractContextManager[None]):
             handler(self, event)
 
     def _model_called(self, event: ModelCalled) -> None:
-        self._provider = event.provider
+        self._called = event
 
     def _verdict(self, event: HookExecuted) -> None:
         if is_silent(event):
@@ -313,7 +327,8 @@ class RunSpans(AbstractContextManager[None]):
         before = self._calls.get(event.call_id)
         if before is not None:
             self._end(before)
-        known = self._tools is not None and self._tools.get(event.tool) is not None
+        found = None if self._tools is None else self._tools.get(event.tool)
+        known = found is not None
         name = short(event.tool)
         span_name = f"{a.EXECUTE_TOOL} {name}" if known else a.EXECUTE_TOOL  # models may invent any number of names
         about: Attributes = {
@@ -324,6 +339,8 @@ class RunSpans(AbstractContextManager[None]):
             a.TOOL_TYPE: "function",
             a.ATTEMPT: event.attempt,
         }
+        if found is not None and found.spec.description:
+            about[a.TOOL_DESCRIPTION] = short(found.spec.description)
         self._calls[event.call_id] = open_span = self._start(span_name, SpanKind.INTERNAL, about, self._context)
         open_span.labels = {a.TOOL_NAME: name if known else a.OTHER}
         self._add_waiting_events(event.call_id, open_span)
@@ -467,9 +484,11 @@ class RunSpans(AbstractContextManager[None]):
             span.set_attribute(a.COST, result.cost)
         if result.stop is not None:
             span.set_attribute(a.STOP_KIND, str(result.stop.kind))
+        reason = finish_reason_of(result)
+        span.set_attribute(a.FINISH_REASONS, [reason])
         if self._backend.content:
-            span.set_attribute(a.INPUT_MESSAGES, input_messages([Message("user", result.task)]))
-            span.set_attribute(a.OUTPUT_MESSAGES, output_messages(result.reply))
+            span.set_attribute(a.INPUT_MESSAGES, input_messages([task_message(result)]))
+            span.set_attribute(a.OUTPUT_MESSAGES, output_messages(result.reply, finish_reason=reason))
             span.set_attributes({a.INPUT: clean(result_text(result.task)), a.OUTPUT: clean(result_text(result.reply))})
         if status == "failed":
             fatal = [error for error in result.errors if error.fatal] or list(result.errors)

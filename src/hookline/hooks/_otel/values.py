@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
+from ..._base.attachment import Attachment
 from ..._base.frozen import json_text, scrub
 from ..._base.text import is_number
+from ..._kernel.state import AgentResult
 from ..._kernel.values import Message, ToolCall, Usage
 from .._support.messages import excerpt
 from . import attributes as a
@@ -20,6 +23,7 @@ MAX_MESSAGES = 100_000
 
 _MAX_NAME = 500
 _FINISH_REASONS = {"tool_calls": "tool_call"}
+_RUN_ENDINGS = {"completed": "stop", "failed": "error", "ended": "content_filter"}
 
 
 def short(value: object) -> str:
@@ -59,6 +63,7 @@ def input_messages(messages: Sequence[Message]) -> str:
     room = MAX_MESSAGES
     for message in reversed(messages):
         parts = _result(message) if message.role == "tool" else _parts(message.content, message.tool_calls)
+        parts += map(_file, message.attachments)
         room -= len(json_text(parts))
         if room < 0 and shown:
             break
@@ -70,6 +75,26 @@ def output_messages(content: str, calls: Iterable[ToolCall] = (), finish_reason:
     """Return the reply of a model as JSON."""
     reason = _FINISH_REASONS.get(finish_reason, finish_reason)
     return json_text([{"role": "assistant", "parts": _parts(content, calls), "finish_reason": reason}])
+
+
+def finish_reason_of(result: AgentResult[Any]) -> str:
+    """Return why a run ended, in the terms of the conventions, which have no word for a cancelled run."""
+    if result.status == "stopped":
+        return "length" if result.stop is not None and result.stop.kind.endswith("_limit") else "stop"
+    return _RUN_ENDINGS.get(str(result.status), str(result.status))
+
+
+def task_message(result: AgentResult[Any]) -> Message:
+    """Return the task of a run as a message, with its attachments."""
+    given = (each for each in result.messages if each.role == "user" and each.content == result.task)
+    return next((each for each in given if each.attachments), Message("user", result.task))
+
+
+def server_of(url: str) -> Attributes:
+    """Return the address and the port of a server; nothing if its URL is not known."""
+    parts = urlsplit(url)
+    port = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+    return {a.SERVER_ADDRESS: parts.hostname, a.SERVER_PORT: port} if parts.hostname and port else {}
 
 
 def arguments_text(arguments: Mapping[str, Any]) -> str:
@@ -88,6 +113,13 @@ def _parts(content: str, calls: Iterable[ToolCall]) -> list[dict[str, Any]]:
         arguments = excerpt(call.raw, MAX_TEXT) if call.raw is not None else _arguments(call.arguments)
         parts.append({"type": "tool_call", "id": call.id, "name": call.name, "arguments": arguments})
     return parts
+
+
+def _file(file: Attachment) -> dict[str, Any]:
+    """Return an attachment without its content: the digest identifies it."""
+    kind = file.media_type.partition("/")[0]
+    about = {"mime_type": file.media_type, "modality": kind if kind in ("image", "audio", "video") else "document"}
+    return {"type": "uri", **about, "uri": file.url} if file.url else {"type": "file", **about, "file_id": file.digest}
 
 
 def _result(message: Message) -> list[dict[str, Any]]:

@@ -125,10 +125,11 @@ class ChatCompletionsStream:
         self._refusal: list[str] = []
         self._calls: list[_Fragments] = []
         self._finish: str | None = None
-        self._model, self._usage = "", None
+        self._id, self._model, self._usage = "", "", None
 
     def add(self, event: Json) -> str:
         """Add one chunk and return the text in it."""
+        self._id = event.get("id") or self._id
         self._model = event.get("model") or self._model
         self._usage = event.get("usage") or self._usage
         choice = next((choice for choice in event.get("choices") or () if not choice.get("index")), None)
@@ -150,7 +151,7 @@ class ChatCompletionsStream:
         calls = [call.whole() for call in sorted(self._calls, key=lambda call: call.index)]
         message = {"content": "".join(self._text), "refusal": "".join(self._refusal), "tool_calls": calls}
         choice = {"message": message, "finish_reason": self._finish}
-        return {"model": self._model, "choices": [choice], "usage": self._usage}
+        return {"id": self._id, "model": self._model, "choices": [choice], "usage": self._usage}
 
     def _fragments(self, part: Json) -> _Fragments:
         """Return the call that a fragment belongs to. A new id starts a new call, even if the index repeats."""

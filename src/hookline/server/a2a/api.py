@@ -37,7 +37,7 @@ class A2aApi:
 
     Args:
         service: runs the agents. Open it before this object is opened, and close it before this object is closed.
-        store: the store of the runs, which also keeps the receivers of push notifications.
+        store: the store of the runs, which also keeps the messages of tasks and the receivers of push notifications.
         gate: knows the present rights of callers, and whether they use API keys, which the agent card then says.
         audit: gets a record of every standing permission that is given.
         push: options for :class:`PushNotifier`.
@@ -47,6 +47,7 @@ class A2aApi:
         self, service: RunService, store: RunStore, gate: Gate, audit: AuditLog | None = None, **push: Any
     ) -> None:
         self._service, self._subscriptions, self._gate, self._audit = service, store.push_subscriptions, gate, audit
+        self._messages = store.task_messages
         hosts = (f"[{host}]" if host.count(":") > 1 else host for host in service.options.push_hosts)
         self._push_options = {"hosts": frozenset(parse_host(host)[0] for host in hosts), **push}
         self._loaded: A2aProtocol | None = None
@@ -101,6 +102,7 @@ class A2aApi:
                 body=dict,
                 response=dict,
                 errors=(404,),
+                slash=True,
             ),
         ]
 
@@ -111,11 +113,15 @@ class A2aApi:
         return found
 
     def _load(self) -> A2aProtocol:
+        from .history import History
         from .protocol import A2aProtocol
         from .push import PushNotifier
 
-        push = PushNotifier(self._service, self._subscriptions, self._gate.current_caller, **self._push_options)
-        return A2aProtocol(self._service, self._gate, self._audit, push)
+        history = History(self._service, self._messages)
+        push = PushNotifier(
+            self._service, self._subscriptions, history, self._gate.current_caller, **self._push_options
+        )
+        return A2aProtocol(self._service, self._gate, self._audit, push, history)
 
     async def _card(self, request: Request) -> Response:
         return await (await self.protocol()).card(request)

@@ -18,11 +18,19 @@ from a2a.types import (
 )
 
 from ..._base.package import __version__
+from ...models.attachments import ANY_TYPE
 from ..agents import ServedAgent
 
 VERSIONS = ("1.0", "0.3")
 """The supported versions of the protocol, the preferred one first."""
-_MODES = ("text/plain", "application/json", "image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf")
+_TEXTS = ("text/plain", "application/json")
+_FILES = ("image/*", "audio/*", "application/pdf", "text/*")
+"""The types of files for a model that does not say which ones it takes. Others are rejected before the run starts."""
+
+
+def file_types(agent: ServedAgent) -> tuple[str, ...]:
+    """Return the media types of the files that an agent accepts."""
+    return _FILES if set(agent.attachment_types) & set(ANY_TYPE) else agent.attachment_types
 
 
 def agent_card(agent: ServedAgent, base_url: str, *, needs_key: bool) -> AgentCard:
@@ -42,7 +50,7 @@ def agent_card(agent: ServedAgent, base_url: str, *, needs_key: bool) -> AgentCa
             AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version=each) for each in VERSIONS
         ],
         capabilities=AgentCapabilities(streaming=True, push_notifications=True, extended_agent_card=True),
-        default_input_modes=_MODES,
+        default_input_modes=dict.fromkeys((*_TEXTS, *file_types(agent))),
         default_output_modes=("text/plain",),
         skills=_skills(agent),
     )

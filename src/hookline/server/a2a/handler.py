@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
@@ -47,6 +48,7 @@ from a2a.utils.task import (
 from google.protobuf.message import Message as ProtoMessage
 
 from ..._base.attachment import AttachmentError
+from ..._base.tasks import uninterrupted
 from ..._base.text import error_text
 from ...stores.approvals import DecisionRefusedError
 from ...stores.audit.log import AuditLog
@@ -56,8 +58,9 @@ from ..approvals import ApprovalService, caller_label
 from ..auth import Right
 from ..errors import BusyError, ConflictError, ServiceError, UnknownRunError
 from ..runs import RunService
-from .cards import agent_card
+from .cards import agent_card, file_types
 from .context import RequestContext, may_see, request_context, version_of
+from .history import History
 from .messages import (
     MessageContent,
     UnclearDecisionError,
@@ -84,12 +87,16 @@ class Handler(RequestHandler):
     Args:
         service: runs the agents.
         push: sends push notifications.
+        history: keeps the messages of callers.
         audit: gets a record of what is decided here, besides the records of the runs.
     """
 
-    def __init__(self, service: RunService, push: PushNotifier, audit: AuditLog | None = None) -> None:
+    def __init__(
+        self, service: RunService, push: PushNotifier, history: History, audit: AuditLog | None = None
+    ) -> None:
         self._service = service
         self._push = push
+        self._history = history
         self._approvals = ApprovalService(service.approvals, audit, service.agents.clean)
 
     # Messages
@@ -101,7 +108,7 @@ class Handler(RequestHandler):
             progress = follower.progress
             if not note and not params.configuration.return_immediately:
                 await follower.settle()
-            task = _visible(progress.task(), request_context(context), progress.run)
+            task = _visible(await follower.task(), request_context(context), progress.run)
             if note:
                 task.status.CopyFrom(progress.note(note).status)
             return _limit_history(task, params.configuration)
@@ -113,7 +120,7 @@ class Handler(RequestHandler):
         with _protocol_errors(params):
             follower, note = await self._send(params, context)
             progress, request = follower.progress, request_context(context)
-            yield _limit_history(_visible(progress.task(), request, progress.run), params.configuration)
+            yield _limit_history(_visible(await follower.task(), request, progress.run), params.configuration)
             if note:
                 yield progress.note(note)
             elif may_see(request.caller, progress.run):
@@ -130,7 +137,7 @@ class Handler(RequestHandler):
                 raise UnsupportedOperationError(f"the task {run.id} has finished: get it with GetTask")
             follower = await self._follow(run, context)
             await follower.catch_up()
-            yield follower.progress.task()
+            yield await follower.task()
             waiting = set(follower.progress.waiting)
             async for event in _updates(follower, waiting):
                 yield event
@@ -138,7 +145,7 @@ class Handler(RequestHandler):
     async def _send(self, params: SendMessageRequest, context: ServerCallContext) -> tuple[TaskFollower, str]:
         """Deliver a message. Return the follower of the task, and a note if the message had no effect."""
         request, message = request_context(context), params.message
-        content = content_of(message)
+        content = content_of(message, file_types(request.agent))
         validate_history_length(params.configuration)
         config = params.configuration.task_push_notification_config
         pushing = params.configuration.HasField("task_push_notification_config")
@@ -176,20 +183,36 @@ class Handler(RequestHandler):
             raise UnsupportedOperationError(f"the task {run.id} has finished: send the message without its id")
         follower = await self._follow(run, context)
         await follower.catch_up()
-        return follower, await self._deliver(follower, content, request_context(context))
+        seq, is_waiting = follower.progress.seq, bool(follower.progress.waiting)
+        note = await self._deliver(follower, content, request_context(context))
+        await self._remember(run, message, content, event_seq=seq, steered=not is_waiting and not note)
+        return follower, note
+
+    async def _remember(self, run: RunRecord, message: Message, content: MessageContent, **more: Any) -> None:
+        """Store a message for the history of its task. The run has got it, so an error is not one of the request."""
+        try:
+            await self._history.add(run, message, content, **more)
+        except StoreError as error:
+            log.error("a message is missing in the history of the task %s: %s", run.id, error_text(error))
 
     async def _start(self, content: MessageContent, message: Message, request: RequestContext) -> RunRecord:
         if len(message.context_id) > MAX_CONTEXT_ID:
             raise InvalidParamsError(f"a context id can have at most {MAX_CONTEXT_ID} characters")
-        return await self._service.start(
-            request.caller,
-            content.text,
-            agent=request.agent.name,
-            session=message.context_id,
-            correlation_id=request.correlation_id(correlation_id_of(message)),
-            transport="a2a",
-            attachments=content.attachments,
-        )
+
+        async def start() -> RunRecord:
+            run = await self._service.start(
+                request.caller,
+                content.text,
+                agent=request.agent.name,
+                session=message.context_id,
+                correlation_id=request.correlation_id(correlation_id_of(message)),
+                transport="a2a",
+                attachments=content.attachments,
+            )
+            await self._remember(run, message, content)
+            return run
+
+        return await uninterrupted(start())
 
     async def _deliver(self, follower: TaskFollower, content: MessageContent, request: RequestContext) -> str:
         """Send a message to a running task, or read it as a decision if a call waits. Return a note to the caller."""
@@ -236,7 +259,7 @@ class Handler(RequestHandler):
             validate_history_length(params)
             follower = await self._follow(await self._run(params.id, context, "read"), context)
             await follower.catch_up()
-            return _limit_history(follower.progress.task(), params)
+            return _limit_history(await follower.task(), params)
 
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
         """List the tasks of this agent, the newest first."""
@@ -259,7 +282,8 @@ class Handler(RequestHandler):
             runs = await self._service.list(request.caller, before=before, limit=size + 1, **filters)
             total = await self._service.count(request.caller, **filters)
             page = page_of(runs, size)
-            tasks = [_limit_history(task_from_record(run), params) for run in page]
+            received = await self._history.read(page, request.caller)
+            tasks = [_limit_history(task_from_record(run, received[run.id]), params) for run in page]
             if not params.include_artifacts:
                 for task in tasks:
                     task.ClearField("artifacts")
@@ -284,7 +308,7 @@ class Handler(RequestHandler):
                 raise TaskNotCancelableError(error_text(error)) from None
             follower = await self._follow(run, context)
             await follower.catch_up()
-            return _visible(follower.progress.task(), request_context(context), run)
+            return _visible(await follower.task(), request_context(context), run)
 
     # Push notifications
 
@@ -322,11 +346,10 @@ class Handler(RequestHandler):
     async def on_delete_task_push_notification_config(
         self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
-        """Delete a receiver."""
+        """Delete a receiver. It is no error if there is none with this id."""
         with _protocol_errors(params):
             run = await self._run(params.task_id, context, "run")
-            if not await self._push.delete(run, params.id):
-                raise TaskNotFoundError("there is no such push notification config")
+            await self._push.delete(run, params.id)
 
     # The agent card
 
@@ -351,7 +374,7 @@ class Handler(RequestHandler):
     async def _follow(self, run: RunRecord, context: ServerCallContext) -> TaskFollower:
         request = request_context(context)
         reader = request.add_reader(await self._service.read(run.id, request.caller))
-        return TaskFollower(run, reader, self._service.approvals)
+        return TaskFollower(run, reader, self._service.approvals, self._history, request.caller)
 
 
 async def _updates(follower: TaskFollower, waiting: set[CallKey] | None = None) -> AsyncGenerator[Event, None]:

@@ -30,8 +30,8 @@ class InvalidJsonRpcError(Exception):
         self.response = {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}
 
 
-def check_request(body: bytes) -> None:
-    """Check the envelope of a request.
+def check_request(body: bytes) -> dict[str, Any]:
+    """Check the envelope of a request, and return the request.
 
     Raises:
         InvalidJsonRpcError: the body is not a single JSON-RPC 2.0 request.
@@ -70,6 +70,7 @@ def check_request(body: bytes) -> None:
             raise InvalidJsonRpcError(INVALID_PARAMS, "historyLength is too large", id)
     if problem := _size_problem(request):
         raise InvalidJsonRpcError(INVALID_REQUEST, problem, id)
+    return request
 
 
 class _CallerErrorFilter(logging.Filter):

@@ -12,6 +12,7 @@ from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from google.protobuf.json_format import MessageToDict
 
 from ..._base.attachment import Attachment, AttachmentError, file_name
+from ...models.attachments import accepts
 from ...stores.approvals import ApprovalRow
 from ..routing import is_correlation_id
 
@@ -48,11 +49,16 @@ class MessageContent(msgspec.Struct, frozen=True):
         return "\n\n".join((*self.texts, *(json.dumps(each, ensure_ascii=False) for each in self.data)))
 
 
-def content_of(message: Message) -> MessageContent:
+def content_of(message: Message, types: Sequence[str]) -> MessageContent:
     """Return the content of a message.
 
+    Args:
+        message: the message.
+        types: the media types of the files that the agent takes.
+
     Raises:
-        ContentTypeNotSupportedError: the message contains a file that cannot be attached.
+        ContentTypeNotSupportedError: the message contains a file that cannot be attached, or that the agent does not
+            take.
         InvalidParamsError: the message is empty.
     """
     texts, data, files = [], [], []
@@ -63,20 +69,24 @@ def content_of(message: Message) -> MessageContent:
         elif kind == "data":
             data.append(_restore_integers(MessageToDict(part.data)))
         elif kind is not None:
-            files.append(_file(part, kind))
-    if not data and not any(text.strip() for text in texts):
-        raise InvalidParamsError("the message is empty: send a text or data part with content")
+            files.append(_file(part, kind, types))
+    if not data and not files and not any(text.strip() for text in texts):
+        raise InvalidParamsError("the message is empty: send a part with content")
     return MessageContent(tuple(texts), tuple(data), tuple(files))
 
 
-def _file(part: Part, kind: str) -> Attachment:
+def _file(part: Part, kind: str, types: Sequence[str]) -> Attachment:
     try:
         if kind == "url" and not part.url.lower().startswith(("http://", "https://")):
             raise TypeError("its URL must begin with https:// or http://")
         source: object = part.url if kind == "url" else part.raw
-        return Attachment.of(source, part.media_type or None, file_name(part.filename) or None, max_size=None)
+        found = Attachment.of(source, part.media_type or None, file_name(part.filename) or None, max_size=None)
     except (TypeError, AttachmentError) as error:
         raise ContentTypeNotSupportedError(f"a file of the message is not supported: {error}") from None
+    if not accepts(types, found):
+        known = f"it takes {', '.join(types)}" if types else "it takes text only"
+        raise ContentTypeNotSupportedError(f"this agent does not take {found}: {known}")
+    return found
 
 
 def _restore_integers(value: Any) -> Any:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from a2a.server.request_handlers.response_helpers import agent_card_to_dict
+from a2a.server.routes.agent_card_routes import create_agent_card_routes
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from ...stores.audit.log import AuditLog
-from ..auth import ANONYMOUS, LOCAL
+from ..auth import ANONYMOUS
 from ..errors import ApiError, UnknownAgentError
 from ..routing import Gate, caller_of, until_disconnect
 from ..runs import RunService
 from .cards import agent_card
+from .compat import check_old_request, complete_old_response
 from .context import ContextBuilder, RequestContext
 from .handler import Handler
+from .history import History
 from .jsonrpc import InvalidJsonRpcError, check_request, silence_sdk_logs
 from .push import PushNotifier
+
+CARD_SECONDS = 300
+"""Seconds for which clients may keep a card."""
 
 
 class A2aProtocol:
@@ -30,26 +35,33 @@ class A2aProtocol:
         gate: knows the present rights of callers, and whether they use API keys, which the agent card then says.
         audit: gets a record of every standing permission that is given.
         push: sends notifications.
+        history: keeps the messages of callers.
     """
 
-    def __init__(self, service: RunService, gate: Gate, audit: AuditLog | None, push: PushNotifier) -> None:
+    def __init__(
+        self, service: RunService, gate: Gate, audit: AuditLog | None, push: PushNotifier, history: History
+    ) -> None:
         silence_sdk_logs()
         self.push = push
         self._gate, self._service, self._options = gate, service, service.options
-        handler = Handler(service, push, audit)
+        handler = Handler(service, push, history, audit)
         self._dispatcher = JsonRpcDispatcher(handler, ContextBuilder(), enable_v0_3_compat=True)
 
     async def card(self, request: Request) -> Response:
-        """Return the card of an agent."""
-        context = self._context(request)
+        """Return the card of an agent, with headers for caches."""
+        context = await self._context(request)
         card = agent_card(context.agent, context.base_url, needs_key=context.needs_key)
-        return JSONResponse(agent_card_to_dict(card))
+        shared = "public" if self._options.public_card else "private"
+        (route,) = create_agent_card_routes(card, cache_control=f"{shared}, max-age={CARD_SECONDS}")
+        response: Response = await route.endpoint(request)
+        return response
 
     async def call(self, request: Request) -> Response:
         """Answer a JSON-RPC call."""
-        context = self._context(request)
+        context = await self._context(request)
         try:
-            check_request(await request.body())
+            called = check_request(await request.body())
+            check_old_request(called)
         except InvalidJsonRpcError as error:
             return JSONResponse(error.response)
         context.attach(request)
@@ -60,12 +72,12 @@ class A2aProtocol:
             raise
         if not hasattr(response, "ping_interval"):
             context.close()
-            return response
+            return complete_old_response(called, response)
         stream: Any = response  # the class of streams is private to the SDK
         stream.ping_interval = self._options.heartbeat
         return _Stream(stream, context)
 
-    def _context(self, request: Request) -> RequestContext:
+    async def _context(self, request: Request) -> RequestContext:
         caller = caller_of(request)
         try:
             agent = self._service.agents.find(request.path_params.get("agent", ""))
@@ -74,7 +86,7 @@ class A2aProtocol:
             raise ApiError(404, "unknown_agent", message) from None
         prefix = request.scope.get("root_path", "")
         base_url = self._options.public_url or f"{request.url.scheme}://{request.url.netloc}{prefix}"
-        needs_key = self._gate.uses_keys and (self._options.exposed or caller.id not in (LOCAL, ANONYMOUS.id))
+        needs_key = self._gate.uses_keys and await self._gate.currently_needs_keys()
         return RequestContext(caller, agent, base_url, needs_key, request)
 
 

@@ -29,6 +29,7 @@ from ...stores.runs import RunRecord
 from ..errors import BusyError, UnknownRunError
 from ..runs import RunService
 from .context import RequestContext, may_see
+from .history import History
 from .tasks import TaskFollower
 
 log = logging.getLogger("hookline")
@@ -63,6 +64,7 @@ class PushNotifier:
     Args:
         service: runs the agents.
         store: the store of receivers.
+        history: has the messages of callers.
         current_caller: returns a caller with its present rights, given its id and the request in which it registered
             the receiver; see :meth:`Authenticator.current_caller`.
         hosts: parsed names or addresses that are allowed although they are not public.
@@ -74,6 +76,7 @@ class PushNotifier:
         self,
         service: RunService,
         store: PushSubscriptionStore,
+        history: History,
         current_caller: Callable[[str, Scope | None], Awaitable[Caller | None]],
         *,
         hosts: Collection[str] = (),
@@ -82,6 +85,7 @@ class PushNotifier:
     ) -> None:
         self._service = service
         self._store = store
+        self._history = history
         self._current_caller = current_caller
         self._hosts = hosts
         self._seconds = seconds
@@ -170,8 +174,8 @@ class PushNotifier:
         """
         return [_to_config(row, caller) for row in await asyncio.to_thread(self._store.for_run, run.id)]
 
-    async def delete(self, run: RunRecord, id: str) -> bool:
-        """Delete a receiver. Return false if there is none with this id.
+    async def delete(self, run: RunRecord, id: str) -> None:
+        """Delete a receiver, if there is one with this id.
 
         Raises:
             StoreError: the file cannot be used.
@@ -179,7 +183,7 @@ class PushNotifier:
         task = self._tasks.get((run.id, id))
         if task is not None:
             task.cancel()
-        return await asyncio.to_thread(self._store.delete, run.id, id)
+        await asyncio.to_thread(self._store.delete, run.id, id)
 
     # Sending
 
@@ -222,14 +226,14 @@ class PushNotifier:
         run = await self._service.get(row.run_id, _SELF)
         reader = await self._service.read(row.run_id, _SELF)
         try:
-            follower = TaskFollower(run, reader, self._service.approvals)
+            follower = TaskFollower(run, reader, self._service.approvals, self._history, _SELF)
             progress, before = follower.progress, (follower.progress.state, frozenset[Any]())
             while not progress.over and (page := await follower.next_page()) is not None:
                 for event in page[0]:
                     progress.add_events([event], page[1])
                     now = progress.state, frozenset(progress.waiting)
                     if now != before and event.seq > row.seq:
-                        await self._send(row, scope, progress.task())
+                        await self._send(row, scope, await follower.task())
                         await self._mark_sent(row, event.seq, over=progress.over)
                     before = now
             if progress.over:

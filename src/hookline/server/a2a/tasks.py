@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -24,8 +26,10 @@ from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from ...stores.approvals import ApprovalRow, ApprovalStore
+from ...stores.callers import Caller
 from ...stores.runs import RunRecord, StoredEvent
 from ..live_run import EventReader
+from .history import History, ReceivedMessage
 
 Update = TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 CallKey = tuple[str, str]
@@ -106,7 +110,7 @@ class TaskProgress:
         self.deciders: set[str] = set()
         """The people and hooks that have decided about calls so far."""
         self.text = ""
-        self._history = [_message(run, 0, [text_part(run.task)], Role.ROLE_USER)]
+        self._steered: list[tuple[int, str]] = []
         self._outcome: dict[str, Any] = {}
         self._rows: Mapping[CallKey, ApprovalRow | None] = {}
         self._chunk = ""  # text that is not in an update yet
@@ -136,17 +140,40 @@ class TaskProgress:
         if self.waiting.pop(key, None) is not None and not self.waiting:
             self.state, self.status_message = WORKING, None
 
-    def task(self) -> Task:
-        """Return the current task."""
+    def task(self, received: Sequence[ReceivedMessage] = ()) -> Task:
+        """Return the current task.
+
+        Args:
+            received: the messages of its callers as they were sent; others are known as text only.
+        """
         artifacts = [self._artifact(self.text)] if self.text else []
         return Task(
             id=self.run.id,
             context_id=self.run.session,
             status=self._status(self.status_message, self.at),
             artifacts=artifacts,
-            history=self._history,
+            history=self._history(received),
             metadata=struct({**run_metadata(self.run), **self._outcome}),
         )
+
+    def _history(self, received: Sequence[ReceivedMessage]) -> list[Message]:
+        """Return the messages of callers in the order in which the run got them.
+
+        A message that came through another API is made of its text.
+        """
+        found: list[tuple[float, Message]] = []
+        if not received or received[0].event_seq:
+            found.append((0, _message(self.run, 0, [text_part(self.run.task)], Role.ROLE_USER)))
+        unread = [each for each in received if each.steered]
+        for seq, text in self._steered:
+            same = next((each for each in unread if each.text == text and each.event_seq < seq), None)
+            if same is not None:
+                unread.remove(same)
+            own = _message(self.run, seq, [text_part(text)], Role.ROLE_USER)
+            found.append((seq, own if same is None else same.message))
+        found += [(each.event_seq, each.message) for each in received if not each.steered]
+        found += [(math.inf, each.message) for each in unread]
+        return [message for _, message in sorted(found, key=itemgetter(0))]
 
     def note(self, text: str) -> TaskStatusUpdateEvent:
         """Return a status update with a message for the caller and an unchanged state."""
@@ -177,7 +204,7 @@ class TaskProgress:
             updates.append(self._artifact_update("", append=False))
 
     def _on_steered(self, updates: list[Update], data: Mapping[str, Any], event: StoredEvent) -> None:
-        self._history.append(_message(self.run, event.seq, [text_part(data["text"])], Role.ROLE_USER))
+        self._steered.append((event.seq, data["text"]))
 
     def _on_tool(self, updates: list[Update], data: Mapping[str, Any], event: StoredEvent) -> None:
         phase, tool = _PHASES[data["type"]], data["tool"]
@@ -308,13 +335,28 @@ class TaskFollower:
         run: the run.
         reader: a reader of its events, from the first one on.
         approvals: the store of calls that wait for approval.
+        history: has the messages of the callers of the run.
+        caller: who reads the task.
     """
 
-    def __init__(self, run: RunRecord, reader: EventReader, approvals: ApprovalStore) -> None:
+    def __init__(
+        self, run: RunRecord, reader: EventReader, approvals: ApprovalStore, history: History, caller: Caller
+    ) -> None:
         self.progress = TaskProgress(run)
         self._reader = reader
         self._approvals = approvals
+        self._history = history
+        self._caller = caller
         self._kept: Page | None = None
+
+    async def task(self) -> Task:
+        """Return the current task, with the messages of its callers as they were sent.
+
+        Raises:
+            StoreError: a file cannot be read.
+        """
+        run = self.progress.run
+        return self.progress.task((await self._history.read([run], self._caller))[run.id])
 
     async def read_first(self) -> None:
         """Process the first event only, which every run has.
@@ -407,8 +449,8 @@ def waiting_calls(events: Iterable[StoredEvent]) -> dict[CallKey, str]:
     return found
 
 
-def task_from_record(run: RunRecord) -> Task:
-    """Return a task made from the record of its run alone, without later messages and current activity."""
+def task_from_record(run: RunRecord, received: Sequence[ReceivedMessage]) -> Task:
+    """Return a task made from the record of its run and the messages to it, without current activity."""
     progress = TaskProgress(run)
     if run.is_over:
         usage = {"input_tokens": run.input_tokens, "output_tokens": run.output_tokens}
@@ -423,7 +465,7 @@ def task_from_record(run: RunRecord) -> Task:
         progress._on_run_closed([], fields, StoredEvent(run.id, run.last_seq, "run_closed", run.ended or 0.0, b""))
     else:
         progress.state, progress.at = STATES[run.status], run.started or run.created
-    return progress.task()
+    return progress.task(received)
 
 
 def explain_end(status: str, data: Mapping[str, Any]) -> str:

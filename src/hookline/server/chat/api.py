@@ -134,6 +134,7 @@ class ChatApi:
                 "List the agents as models (OpenAI API)",
                 response=Models,
                 error_body=openai_error,
+                slash=True,
             ),
             Endpoint(
                 "GET",
@@ -144,6 +145,7 @@ class ChatApi:
                 "Get an agent as a model (OpenAI API)",
                 response=Model,
                 error_body=openai_error,
+                slash=True,
                 errors=(404,),
             ),
             Endpoint(
@@ -156,6 +158,7 @@ class ChatApi:
                 body=ChatRequest,
                 response=Completion,
                 error_body=openai_error,
+                slash=True,
                 errors=(400, 404, 500, 503),
             ),
         ]

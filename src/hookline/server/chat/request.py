@@ -119,8 +119,8 @@ def _conversation(
         raise _bad("the last message must have the role user: it is the task for the agent", "messages")
     contents = [_content(at, message) for at, message in enumerate(messages)]
     texts = [text for text, _ in contents]
-    if not texts[last].strip():
-        raise _bad("the last user message has no text", f"messages[{last}].content")
+    if not texts[last].strip() and not contents[last][1]:
+        raise _bad("the last user message is empty", f"messages[{last}].content")
     names = {str(call.get("id")): _called(call)[0] for message in messages for call in message.tool_calls or ()}
     history = [
         _history_message(message, text, names, files)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...hooks.spending_limit import SpendingLimit
 from ...stores.audit.log import AuditLog
 from ...stores.keys import KeyStore
 from ...stores.tickets import TicketBoard
@@ -51,6 +53,7 @@ class ConsoleApi:
         halts: the stop switch.
         audit: gets a record of every permission that is given or revoked here.
         tickets: the ticket board; without one, there is no page of it.
+        limits: the spending limits of the agents.
     """
 
     def __init__(
@@ -64,23 +67,24 @@ class ConsoleApi:
         halts: HaltService,
         audit: AuditLog | None = None,
         tickets: TicketBoard | None = None,
+        limits: Sequence[SpendingLimit] = (),
     ) -> None:
         self.login = LoginPages(keys, gate)
-        self._live = LiveViews(
-            service.pulse, service.options.heartbeat, halts, partial(_waiting, service), has_tickets=tickets is not None
-        )
+        self._live = LiveViews(service.pulse, halts, partial(_waiting, service), has_tickets=tickets is not None)
         approvals = ApprovalService(service.approvals, audit, service.agents.clean)
+        self._has_tickets = tickets is not None
         self._pages = (
             self.login,
+            self._live,
             NowPage(service, keys, self._live),
             RunsPages(service, keys, self._live),
             RunPage(service, keys, self._live, records, is_audited=log.is_on),
-            FiguresPages(service, keys, self._live),
+            FiguresPages(service, keys, self._live, limits),
             ApprovalsPage(approvals, keys, self._live),
             ReplayPages(replays, service, self._live),
             AuditPages(log, keys, self._live),
             FindPage(service, self._live),
-            ChatPage(service, self._live, tickets=tickets is not None),
+            ChatPage(service, approvals, self._live),
             HaltPage(halts, self._live),
             *(() if tickets is None else (TicketsPage(tickets, self._live),)),
         )
@@ -88,7 +92,9 @@ class ConsoleApi:
     def endpoints(self) -> Sequence[Endpoint]:
         """Return the endpoints."""
         static = Endpoint("GET", STATIC, self._static, PUBLIC, "console_file", error_page=error_page, described=False)
-        return [static, *(each for page in self._pages for each in page.endpoints())]
+        endpoints = [static, *(each for page in self._pages for each in page.endpoints())]
+        errors = partial(error_page, has_tickets=self._has_tickets)
+        return [msgspec.structs.replace(each, error_page=errors) for each in endpoints]
 
     async def open(self) -> None:
         """Do nothing: the stores are looked at when a page is open."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ..._base.workers import in_thread
+from ...explain.words import DECISIONS, OUTCOMES, STATUSES, gate_of, verb_words
 from ...stores.audit.records import RECORD_TYPES
 from ...stores.keys import KeyStore
-from ..audit import AuditService, record_id, report_of
+from ..audit import AuditRecordView, AuditService, record_id, report_of
 from ..jobs import Job
 from ..routing import Endpoint, caller_of, json_response, query_of
 from .filters import CHOICES, RANGES, AuditFilter
@@ -102,7 +103,14 @@ class AuditPages:
     async def _record(self, request: Request) -> Response:
         await self._live.add_frame(request)
         view, chain = await in_thread(self._service.record, record_id(request))
-        return page(request, "audit_record.html", title=f"Audit record {view.seq:,}", view=view, chain=chain)
+        return page(
+            request,
+            "audit_record.html",
+            title=f"Audit record {view.seq:,}",
+            view=view,
+            chain=chain,
+            verdict=verdict_of(view),
+        )
 
     async def _line(self, request: Request) -> Response:
         name, line = request.path_params["name"], request.path_params["line"]
@@ -131,6 +139,7 @@ class AuditPages:
             "more": query.query(before=found.next) if found.next else "",
             "hosts": len({view.host for view in found.records}) > 1,
             "query": query,
+            "verdict_of": verdict_of,
         }
         return {**self._verification(base), **draw_all("audit_sections.html", base, "audit", _LISTED, **values)}
 
@@ -143,6 +152,27 @@ class AuditPages:
     def _names(self) -> dict[str, str]:
         """Return the names of callers by their ids."""
         return {} if self._keys is None else {key.id: key.name for key in self._keys.keys()}  # noqa: SIM118 - no dict
+
+
+class Verdict(NamedTuple):
+    """What was decided, or how something ended: a word, its colour, and the gate of the hook line, if it is one."""
+
+    word: str
+    tone: str
+    gate: str = ""
+
+
+def verdict_of(view: AuditRecordView) -> Verdict | None:
+    """Return the verdict of a record; ``None`` if it has none."""
+    if view.verb == "cont" or view.decision == "granted" or not (view.verb or view.decision):
+        return None
+    if view.verb:
+        return Verdict(*verb_words(view.verb), gate_of(view.verb))
+    word = view.decision
+    if view.type == "approval":
+        gate = "denied" if word == "denied" else "asked" if word in ("approved", "edited") else ""
+        return Verdict(word, DECISIONS.get(word, "grey"), gate)
+    return Verdict(word, {**OUTCOMES, **STATUSES}.get(word, "red" if view.failed else "grey"))
 
 
 _LISTED = ("rows", "pages")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -11,25 +13,39 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..._base.workers import in_thread
-from ...stores.callers import Caller
+from ...explain.gates import APPROVAL
+from ...hooks.spending_limit import SpendingLimit
+from ...stores.callers import CALLER, Caller, user_of
+from ...stores.errors import StoreError
 from ...stores.keys import KeyStore
 from ...stores.run_figures import CostBar, Costs, Used, period_of
+from ...stores.spending import Account
 from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
 from ..statistics import AgentHooks, HooksView, HookView, Statistics
 from ..views import Name
-from .filters import PERIODS, FiguresQuery
-from .lines import APPROVAL
+from .filters import PERIODS, RANGES, FiguresQuery
 from .live import LiveViews, Render, Version
 from .login import page_endpoint
 from .render import base_of, caller_names, names_of, page
 from .sections import Sections, draw_all, draw_together
+
+log = logging.getLogger("hookline")
 
 F = TypeVar("F", bound=FiguresQuery)
 
 HOOKS, COST = "/console/hooks", "/console/cost"
 LIVE = "/console/live"
 COST_PARTS = ("totals", "chart", "tables")
+BEFORE: Mapping[str, str] = {
+    "hour": "the hour before",
+    "day": "the day before",
+    "week": "the week before",
+    "month": "the 30 days before",
+}
+"""What the figures of each period are shown beside."""
+MAX_LIMITS = 100
+"""Maximum number of accounts shown under the spending limits."""
 DELAY = 2.0
 """Seconds between a change and its figures on an open page: other processes have stored theirs by then."""
 
@@ -52,13 +68,17 @@ class FiguresPages:
         service: knows the runs and the agents.
         keys: the API keys, for the names of callers; ``None`` if the host application knows the callers.
         live: keeps open pages up to date.
+        limits: the spending limits of the agents.
     """
 
-    def __init__(self, service: RunService, keys: KeyStore | None, live: LiveViews) -> None:
+    def __init__(
+        self, service: RunService, keys: KeyStore | None, live: LiveViews, limits: Sequence[SpendingLimit] = ()
+    ) -> None:
         self._service = service
         self._statistics = Statistics(service)
         self._keys = keys
         self._live = live
+        self._limits = limits
 
     def endpoints(self) -> list[Endpoint]:
         """Return the endpoints."""
@@ -128,25 +148,68 @@ class FiguresPages:
         return sections
 
     async def _cost(self, query: FiguresQuery, caller: Caller, base: str) -> Sections:
-        return await draw_together((f"cost-{name}" for name in COST_PARTS), self._found_cost(query, caller, base))
+        sections = await draw_together((f"cost-{name}" for name in COST_PARTS), self._found_cost(query, caller, base))
+        limits: Sections = await in_thread(self._render_limits, query, caller, base) if self._limits else {}
+        return {**sections, **limits}
 
     async def _found_cost(self, query: FiguresQuery, caller: Caller, base: str) -> Sections:
         found = await self._statistics.costs(caller, query.range, agent=query.agent, owner=query.caller)
-        week = await self._statistics.costs(caller, "week", agent=query.agent, owner=query.caller)
-        sections: Sections = await in_thread(self._render_cost, found, week.bars, query, caller, base)
+        bars = partial(self._statistics.cost_bars, caller, agent=query.agent, owner=query.caller)
+        days = await bars("week")
+        before: tuple[CostBar, ...] = ()
+        if query.range in RANGES:
+            before = await bars(query.range, now=time.time() - RANGES[query.range][1])
+        sections: Sections = await in_thread(self._render_cost, found, before, days, query, caller, base)
         return sections
 
+    def _render_limits(self, query: FiguresQuery, caller: Caller, base: str) -> Sections:
+        """Draw what was spent of the limits: of everybody, or, for a caller with its own runs only, its own."""
+        is_admin, problem = caller.owner is None, ""
+        own = user_of({**caller.metadata, CALLER: caller.id})
+        subject = (query.caller or query.agent or None) if is_admin else own
+        shown = {limit.account for limit in self._limits if is_admin or limit.per == "user"}
+        accounts: list[Account] = []
+        for store in {limit.store.path: limit.store for limit in self._limits}.values():
+            try:
+                accounts += store.accounts(subject, limit=MAX_LIMITS)
+            except StoreError as error:
+                log.warning("the spending limits cannot be shown: %s", error)
+                problem = "What was spent cannot be read, so no model is called. The log of the server says why."
+        names = caller_names(self._keys)
+        values: dict[str, Any] = {
+            "accounts": [each for each in accounts if each.account in shown][:MAX_LIMITS],
+            "problem": problem,
+            "name_of": partial(names_of, caller, names),
+        }
+        return draw_all("cost_limits.html", base, "cost", ("limits",), **values)
+
     def _render_cost(
-        self, found: Costs, days: Sequence[CostBar], query: FiguresQuery, caller: Caller, base: str
+        self,
+        found: Costs,
+        before: Sequence[CostBar],
+        days: Sequence[CostBar],
+        query: FiguresQuery,
+        caller: Caller,
+        base: str,
     ) -> Sections:
         by_cost = found.total.cost > 0
         sizes = [bar.used.cost if by_cost else bar.used.tokens for bar in found.bars]
+        earlier = [bar.used.cost if by_cost else bar.used.tokens for bar in before] or [0] * len(sizes)
+        most = max([*sizes, *earlier], default=0)
+        last = len(sizes) - 1
         values: dict[str, Any] = {
             "costs": found,
             "by_cost": by_cost,
-            "heights": [(bar, 100 * size / (max(sizes) or 1)) for bar, size in zip(found.bars, sizes, strict=True)],
-            "most": max(sizes, default=0),
-            "middle": found.bars[len(found.bars) // 2] if len(found.bars) > 6 else None,
+            "heights": [
+                (bar, 100 * size / (most or 1), was, 100 * was / (most or 1))
+                for bar, size, was in zip(found.bars, sizes, earlier, strict=True)
+            ],
+            "most": most,
+            "has_before": bool(before),
+            "words_before": BEFORE.get(query.range, ""),
+            "labelled": [found.bars[place] for place in sorted({round(last * n / 4) for n in range(5)})]
+            if sizes
+            else [],
             "words": PERIODS[query.range].capitalize(),
             "today": days[-1].used if days else Used(),
             "yesterday": days[-2].used if len(days) > 1 else Used(),

@@ -41,6 +41,10 @@ CHOICES: Mapping[str, str] = {verb: word for verb, (word, _) in {**VERBS, **DENI
 Moment = Annotated[str, msgspec.Meta(max_length=40)]
 
 
+_SHOWN_ELSEWHERE = ("before", "range", "text", "status", "type", "by", "views")
+"""Parameters that have a control in view, or chips of their own."""
+
+
 class _Filter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The parameters that all lists have. ``since`` and ``until`` are times in ISO format; without a zone, in UTC."""
 
@@ -65,7 +69,7 @@ class _Filter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     def chips(self) -> list[tuple[str, str, str]]:
         """Return what is chosen in the panel: the name, the value, and the address of the list without it."""
-        names = [name for name in _given(self) if name not in ("before", "range", "text", "status", "type", "by")]
+        names = [name for name in _given(self) if name not in _SHOWN_ELSEWHERE]
         values = ((name, str(getattr(self, name))) for name in names)
         return [(name.replace("_", " "), value, self.query(**{name: "", "before": ""})) for name, value in values]
 
@@ -161,16 +165,34 @@ class RefusalsQuery(_Filter):
 
 
 class AuditFilter(_Filter):
-    """The parameters of the list of audit records."""
+    """The parameters of the list of audit records. ``views`` is ``shown`` with those of pages of the console.
+
+    They are also listed if records of the kind ``auth`` are chosen.
+    """
 
     run: Name = ""
     type: tuple[Name, ...] = ()
     text: Name = ""
+    views: Literal["", "shown"] = ""
+
+    def chips(self) -> list[tuple[str, str, str]]:
+        """Return what is chosen in the panel, with each kind of records."""
+        kinds = dict.fromkeys(self.type)
+        rest = {
+            kind: msgspec.structs.replace(self, type=tuple(each for each in kinds if each != kind)) for kind in kinds
+        }
+        return [("kind", kind.replace("_", " "), rest[kind].query(before="")) for kind in kinds] + super().chips()
+
+    @property
+    def has_views(self) -> bool:
+        """Whether looks at pages of the console are listed."""
+        return bool(self.views) or "auth" in self.type
 
     def chosen(self) -> RecordFilter:
         """Return the filter for the log."""
         names = ("run", "agent", "tool", "hook", "verb", "caller", "text")
-        return record_filter(self.type, self.begin(), self.end(), **{name: getattr(self, name) for name in names})
+        given = {name: getattr(self, name) for name in names}
+        return record_filter(self.type, self.begin(), self.end(), views=self.has_views, **given)
 
 
 def _given(query: msgspec.Struct) -> dict[str, str | list[str]]:

@@ -2,84 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ...explain.words import gate_of, verb_words
+from ...explain.gates import APPROVAL, DECIDING, GateCall
+from ...explain.words import gate_of
 from ...stores.facts import Gate, RunFact
 
 MAX_SLOTS = 12
 """With more rules, only those that spoke have a column, and the others are folded into one gate on each side."""
-DECIDING = ("guard", "rewrite", "")
-"""The phases of hooks that decide; empty if it is not known."""
-
-_GROUPS: Mapping[str, int] = {
-    "before_step": 0,
-    "before_prompt_build": 0,
-    "before_llm": 0,
-    "on_token": 3,
-    "before_tool": 1,
-    "after_tool": 2,
-    "tool_end_with_path": 2,
-    "after_llm": 3,
-    "after_step": 3,
-}
-"""Where the gates of a point are: before the model, before the tool, after the tool, after the model.
-What decides about an approval, and how long that takes, belongs to the gate that asked."""
-APPROVAL = ("approval_requested", "approval_decided")
 BEFORE_MODEL = ("before_step", "before_llm")
 """Points whose gates belong to the model call that follows. A prompt is built once, at the start of a run."""
 _STEP, _GAP, _CALL, _EDGE = 15, 7, 22, 8
-_STRENGTH = ("skipped", "passed", "changed", "asked", "waits", "failed", "blocked", "denied")
-
-
-class GateCall(NamedTuple):
-    """A gate that a call came to: a hook at a point, and what it did there. ``took`` are seconds."""
-
-    point: str
-    hook: str
-    state: str
-    verb: str = "cont"
-    reason: str = ""
-    took: float = 0.0
-    phase: str = ""
-    refused: bool = False
-
-    @property
-    def key(self) -> tuple[int, str]:
-        """The column of the gate: the side of the call, and the hook."""
-        return _GROUPS.get(self.point, 3), self.hook
-
-    @property
-    def spoke(self) -> bool:
-        """Whether the hook did something else than letting pass."""
-        return self.state not in ("passed", "skipped")
-
-    @property
-    def word(self) -> str:
-        """The action of the gate, as a word."""
-        if self.state in ("skipped", "waits", "denied"):
-            return {"skipped": "not called", "waits": "asks", "denied": "denied"}[self.state]
-        return "passed" if self.state == "passed" else verb_words(self.verb)[0]
 
 
 def gate_call(point: str, gate: Gate) -> GateCall:
     """Return a gate from a fact."""
     took = gate.microseconds / 1e6
     return GateCall(point, gate.hook, gate_of(gate.verb), gate.verb, gate.reason, took, gate.phase, gate.refused)
-
-
-def strongest(gates: Iterable[GateCall]) -> list[GateCall]:
-    """Return one gate for each column, in order: if a hook was called several times, what it did that matters most."""
-    found: dict[tuple[int, str], GateCall] = {}
-    for gate in gates:
-        known = found.get(gate.key)
-        if known is None or _STRENGTH.index(gate.state) > _STRENGTH.index(known.state):
-            took = gate.took + (known.took if known else 0.0)
-            found[gate.key] = gate._replace(took=took)
-        elif known.took == 0.0:
-            found[gate.key] = known._replace(took=gate.took)
-    return sorted(found.values(), key=lambda gate: gate.key[0])
 
 
 class Fires:

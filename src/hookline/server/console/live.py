@@ -17,8 +17,9 @@ from ..._base.workers import in_thread
 from ...stores.callers import Caller
 from ...stores.errors import StoreError
 from ..halts import HaltService
-from ..routing import caller_of
+from ..routing import Endpoint, caller_of
 from ..sse import SseResponse
+from .login import page_endpoint
 from .render import BANNER, NOTICES, WAITING, Frame, base_of, fragment, set_frame
 from .sections import Sections, draw
 
@@ -26,6 +27,9 @@ log = logging.getLogger("hookline")
 
 INTERVAL = 0.5
 """Seconds between two looks at the stores, while a page is open."""
+BEAT_SECONDS, BEAT = 1.0, b"event: beat\ndata:\n\n"
+"""How often an open page hears from its stream at least: without a beat, it says within three seconds that it is not up
+to date. A comment would not do, because browsers do not show them to scripts."""
 REST = 3.0
 """After rendering, pause for this many times as long as it took, so that open pages never take most of the time."""
 RETRY_SECONDS = 2.0
@@ -36,6 +40,7 @@ KEPT_SECONDS = 10.0
 """Seconds for which the sections of a page are kept for its stream: a browser opens it after it has read the page."""
 MAX_KEPT = 50
 
+FRAME = "/console/live/frame"
 Render = Callable[[], Awaitable[Sections]]
 Version = Callable[[], Awaitable[object]]
 
@@ -77,7 +82,7 @@ class _OpenPage:
 
     async def more(self, timeout: float) -> bytes | None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(min(timeout, BEAT_SECONDS)):
                 await self._changed.wait()
         if self._ended:
             return None
@@ -90,7 +95,7 @@ class _OpenPage:
         if self.view.problem != self._problem:
             self._problem = self.view.problem
             data += b"event: problem\ndata: " + msgspec.json.encode(self._problem) + b"\n\n"
-        return data
+        return data or BEAT
 
 
 class LiveViews:
@@ -101,7 +106,6 @@ class LiveViews:
 
     Args:
         pulse: returns a value that differs after every change of runs, approvals and halts.
-        heartbeat: after how many silent seconds a stream sends a comment.
         halts: the stop switch. While it is on, every page says so.
         waiting: returns the number of calls of an owner, or of all, that wait for a person. Every page shows it;
             ``None`` if they do not.
@@ -111,14 +115,12 @@ class LiveViews:
     def __init__(
         self,
         pulse: Callable[[], Awaitable[object]],
-        heartbeat: float,
         halts: HaltService,
         waiting: Callable[[str | None], int] | None = None,
         *,
         has_tickets: bool = False,
     ) -> None:
         self._pulse = pulse
-        self._heartbeat = heartbeat
         self._halts = halts
         self._waiting = waiting
         self._has_tickets = has_tickets
@@ -145,12 +147,22 @@ class LiveViews:
         self._set_frame(request, view.sections)
         return {id: html for id, html in view.sections.items() if id not in (BANNER, WAITING)}
 
+    def endpoints(self) -> list[Endpoint]:
+        """Return the endpoint of the stream of pages that do not change: what is around them does."""
+        return [page_endpoint("GET", FRAME, self._stream_frame, ("read",), "console_frame")]
+
+    async def _stream_frame(self, request: Request) -> SseResponse:
+        async def nothing() -> Sections:
+            return {}
+
+        return await self.stream(request, ("frame", caller_of(request).id), nothing)
+
     async def add_frame(self, request: Request) -> None:
         """Add what is around all pages to a page that does not change."""
         self._set_frame(request, await self._frame(caller_of(request), base_of(request)))
 
     def _set_frame(self, request: Request, sections: Sections) -> None:
-        found = {id: sections[id] for id in (BANNER, WAITING) if id in sections}
+        found = {id: str(sections[id]) for id in (BANNER, WAITING) if id in sections}
         waiting = found.get(WAITING, "").partition('data-count="')[2].partition('"')[0]
         set_frame(request, Frame(found, int(waiting or 0), self._has_tickets))
 
@@ -180,7 +192,13 @@ class LiveViews:
         return made
 
     async def stream(
-        self, request: Request, key: object, render: Render, version: Version | None = None, *, delay: float = 0.0
+        self,
+        request: Request,
+        key: object,
+        render: Render,
+        version: Version | None = None,
+        *,
+        delay: float = 0.0,
     ) -> SseResponse:
         """Return a stream with the changing sections of a page: all of them first, then those that change.
 
@@ -212,7 +230,7 @@ class LiveViews:
             if not view.readers and self._views.get(key) is view:
                 del self._views[key]
 
-        return SseResponse(reader.more, close, heartbeat=self._heartbeat)
+        return SseResponse(reader.more, close, heartbeat=BEAT_SECONDS)
 
     async def close(self) -> None:
         """End all streams, so that the server can stop: open pages connect again when it is back."""

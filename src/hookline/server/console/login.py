@@ -14,7 +14,7 @@ from ...stores.keys import OPERATOR, KeyStore
 from ..auth import ANONYMOUS, LOGIN_COOKIE, PUBLIC, RIGHTS
 from ..errors import ApiError
 from ..routing import Endpoint, Gate, error_body, json_response
-from .render import base_of, page
+from .render import Frame, base_of, page, set_frame
 
 LOGIN_SECONDS = 12 * 3600
 """Seconds that a browser stays logged in."""
@@ -130,7 +130,7 @@ def page_endpoint(
     return Endpoint(method, path, handler, scopes, name, media="text/html", error_page=error_page, described=False)
 
 
-def error_page(error: ApiError, scope: Scope) -> Response:
+def error_page(error: ApiError, scope: Scope, *, has_tickets: bool = False) -> Response:
     """Return the page of an error. Without a valid login, a browser is sent to the page to log in.
 
     The script of a page gets JSON, and shows the message where the action was.
@@ -142,6 +142,7 @@ def error_page(error: ApiError, scope: Scope) -> Response:
         wanted = request.url.path.removeprefix(base_of(request)) + (f"?{request.url.query}" * bool(request.url.query))
         return RedirectResponse(f"{base_of(request)}{LOGIN}?next={quote(wanted)}", 303)
     caller = scope.get("hookline.caller", ANONYMOUS)
+    set_frame(request, Frame(has_tickets=has_tickets))
     made = page(request, "error.html", status=error.status, error=error, caller=caller)
     made.headers.update(error.headers)
     return made

@@ -9,20 +9,21 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from ..._base.text import printable, visible_json
+from ..._web.chat.page import ASSETS, chat_asset
 from ...explain.html import asset
-from ...explain.words import DECISIONS, OUTCOMES, STATUSES, gate_of, verb_words
+from ...explain.words import DECISIONS, OUTCOMES, SIGNS, STATUSES, gate_of, verb_words
 from ...stores.callers import Caller
 from ...stores.keys import KeyStore
 from ..auth import LOGIN_COOKIE, USER
 from ..routing import caller_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 POLICY = "; ".join(
     (
@@ -49,8 +50,8 @@ BANNER, NOTICES = "halt", "notices"
 WAITING = "waiting"
 """The id of the number of calls that wait for a person."""
 STATIC = "/console/static/{version}/{name}"
-SHARED = ("theme.css", "text.js")
-"""Files of the reports that the console uses as well."""
+SHARED: Mapping[str, Callable[[str], str]] = {"theme.css": asset, **dict.fromkeys(ASSETS, chat_asset)}
+"""Files of the reports and of the chat that the console uses as well, and what reads them."""
 NAVIGATION = (
     (
         ("Now", "/", ""),
@@ -76,7 +77,7 @@ _SPACES = "\u00a0\u2007\u2009\u202f\u3000"
 def static_file(name: str) -> bytes | None:
     """Return a style sheet or script of the console; ``None`` if there is none of this name."""
     if name in SHARED:
-        return asset(name).encode()
+        return SHARED[name](name).encode()
     found = files("hookline.server.console") / "static" / name
     return found.read_bytes() if "/" not in name and not name.startswith(".") and found.is_file() else None
 
@@ -103,7 +104,9 @@ def _environment() -> Environment:
         "seconds": seconds,
         "money": money,
         "count": "{:,}".format,
+        "exact": exact,
         "rounded": rounded,
+        "about": about,
         "clock": clock,
         "day": day,
         "visible_json": visible_json,
@@ -111,6 +114,8 @@ def _environment() -> Environment:
     made.globals |= {
         "verb_word": lambda verb: verb_words(verb)[0],
         "gate_of": gate_of,
+        "gate_shapes": lambda state: SIGNS.get(state, SIGNS["skipped"]).shapes,
+        "gate_word": lambda state: SIGNS[state].word,
         "verb_tone": lambda verb: verb_words(verb)[1],
         "status_tone": partial(_tone, STATUSES),
         "decision_tone": partial(_tone, DECISIONS),
@@ -127,6 +132,11 @@ def _visible(value: Any) -> Any:
     if isinstance(value, str) and not isinstance(value, Markup) and not value.isprintable():
         return printable(value, keep=f"\n\t\r{_SPACES}")
     return value
+
+
+def exact(value: str) -> Markup:
+    """Return what a field contains, with its invisible characters: it is sent again with the form."""
+    return escape(value)
 
 
 def _tone(tones: Mapping[str, str], value: str, unknown: str = "grey") -> str:
@@ -151,10 +161,15 @@ def page(request: Request, template: str, /, *, status: int = 200, **values: Any
         frame=frame.sections,
         waiting=frame.waiting,
         has_tickets=frame.has_tickets,
-        static=lambda name: base + STATIC.format(version=_version(name), name=name),
+        static=partial(static_url, request),
         **values,
     )
     return HTMLResponse(html, status, HEADERS)
+
+
+def static_url(request: Request, name: str) -> str:
+    """Return the path of a style sheet or script. It changes with the file, so that browsers may keep it."""
+    return base_of(request) + STATIC.format(version=_version(name), name=name)
 
 
 class Frame(NamedTuple):
@@ -214,10 +229,15 @@ def money(value: float | None) -> str:
 
 def rounded(value: int) -> str:
     """Return a large number in few characters, such as ``43.8 M``."""
-    for size, unit in ((10**9, "G"), (10**6, "M")):
-        if value >= size:
+    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if value >= max(size, 10_000):
             return f"{value / size:.1f} {unit}"
     return f"{value:,}"
+
+
+def about(value: float) -> str:
+    """Return a mean as a whole number; less than one half is not called none."""
+    return f"{value:,.0f}" if value >= 0.5 or not value else "less than 1"
 
 
 def clock(value: float) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
@@ -10,9 +12,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ..._base.workers import in_thread
+from ...backtest.page import tone_of
 from ...stores.callers import Caller
 from ..errors import UnknownRunError
 from ..replay import MAX_RUNS, ReplayService, ReplayView
+from ..replayed import Difference, ReplayedCell
 from ..routing import Endpoint, caller_of, json_response, query_of
 from ..runs import RunService
 from .filters import CHOICES, RANGES, RecordedQuery
@@ -30,7 +34,7 @@ ROWS = 50
 TRIES = 5
 """Number of earlier tries that the page links to."""
 TEMPLATE = "replay_sections.html"
-LISTED, TRIED = ("rows", "pages", "tries"), ("head", "runs")
+LISTED, TRIED = ("rows", "pages", "tries"), ("head", "cells", "runs")
 
 
 class ReplayPages:
@@ -126,7 +130,14 @@ class ReplayPages:
         job = self._service.jobs.get(request.path_params["id"])
         sections = await self._live.show(request, *self._try_view(request))
         values: dict[str, Any] = {} if job.is_over else {"live": TRY_LIVE.format(id=quote(job.id))}
-        return page(request, "replay_try.html", title=f"Replay: {job.given['name']}", sections=sections, **values)
+        return page(
+            request,
+            "replay_try.html",
+            title=f"Replay: {job.given['name']}",
+            rules=job.given["name"],
+            sections=sections,
+            **values,
+        )
 
     async def _stream_try(self, request: Request) -> Response:
         return await self._live.stream(request, *self._try_view(request))
@@ -146,13 +157,40 @@ class ReplayPages:
                 tasks[each.run_id] = (await self._runs.get(each.run_id, caller)).task
             except UnknownRunError:
                 tasks[each.run_id] = ""  # it was deleted meanwhile
-        return draw_all(TEMPLATE, base, "replay", TRIED, view=view, tasks=tasks, split=_split)
+        listed = list(chain.from_iterable(each.differences for each in view.result.runs)) if view.result else []
+        values: dict[str, Any] = {
+            "view": view,
+            "tasks": tasks,
+            "split": _split,
+            "examples_of": partial(_examples_of, listed),
+            "mark_of": _mark,
+            "tone_of": tone_of,
+        }
+        return draw_all(TEMPLATE, base, "replay", TRIED, **values)
 
     async def _cancel(self, request: Request) -> Response:
         job = await self._service.jobs.cancel(request.path_params["id"])
         if wants_sections(request):
             return json_response(await self._try_sections(job.id, caller_of(request), base_of(request)))
         return RedirectResponse(base_of(request) + TRY.format(id=quote(job.id)), 303)
+
+
+EXAMPLES = 50
+"""Number of different calls that a row of the table lists."""
+
+
+def _examples_of(listed: Sequence[Difference], cell: ReplayedCell) -> list[Difference]:
+    """Return the first calls that a row of the table counts."""
+    key = cell.hook, cell.point, cell.tool, cell.kind
+    return [each for each in listed if (each.hook, each.point, each.tool, each.kind) == key][:EXAMPLES]
+
+
+def _mark(kind: str) -> str:
+    """Return the gate of a kind of difference, by what it does now."""
+    if kind.startswith("no longer"):
+        return "passed"
+    marks = {"newly blocked": "blocked", "newly ended": "blocked", "newly asked": "asked", "raised": "failed"}
+    return marks.get(kind, "changed")
 
 
 def _split(decision: str) -> tuple[str, str]:

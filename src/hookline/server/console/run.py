@@ -15,6 +15,7 @@ from ..._base.text import counted
 from ..._base.workers import in_thread
 from ...explain.from_events import EventsView
 from ...explain.from_facts import stored_view
+from ...explain.gates import GateCall
 from ...explain.view import DecisionView, ModelCall, NestedRun, RunView, ToolCallView, count_totals
 from ...stores.approvals import ApprovalRow
 from ...stores.callers import Caller
@@ -26,7 +27,7 @@ from ..replay import tape_response
 from ..routing import Endpoint, caller_of, json_response
 from ..runs import RunService
 from .approvals import approval_card, card_id
-from .lines import Fires, GateCall
+from .lines import Fires
 from .live import LiveViews, Render
 from .login import form, page_endpoint, wants_sections
 from .render import base_of, caller_names, fragment, names_of, page

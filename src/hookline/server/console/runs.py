@@ -13,21 +13,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..._base.workers import in_thread
+from ...explain.gates import GateCall
 from ...explain.words import gate_of, verb_words
 from ...stores.callers import Caller
 from ...stores.facts import Gate
 from ...stores.keys import KeyStore
 from ...stores.run_figures import RefusalGroup, period_of, refusal_groups
 from ...stores.run_queries import Refusal, RefusalFilter, refused_calls, verdict_times
-from ...stores.runs import OPEN_STATES, STATES, RunRecord, RunSearch, page_of
+from ...stores.runs import STATES, RunRecord, RunSearch, page_of
 from ..errors import UnknownRunError
 from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
 from .filters import CHOICES, RANGES, RefusalsQuery, RunsQuery
-from .lines import GateCall, HookLine, Slots, gate_call
+from .lines import HookLine, Slots, gate_call
 from .live import LiveViews, Render
 from .login import page_endpoint
-from .render import base_of, caller_names, names_of, page
+from .render import base_of, caller_names, fragment, names_of, page
 from .sections import Sections, draw_all, draw_together
 
 Q = TypeVar("Q", RunsQuery, RefusalsQuery)
@@ -37,6 +38,10 @@ LIVE = "/console/live"
 ROWS = 50
 MAX_GROUPS, EVENTS, NEWEST = 200, 5, 300
 """Number of groups of refusals, of events in each of them, and of the newest refusals that are looked through."""
+MAX_COUNT = 5_000
+"""How far the runs of a state are counted."""
+_COUNTS = {state: f"runs-count-{state}" for state in STATES}
+"""The ids of the numbers of runs in each state."""
 ARGUMENTS = 300
 """Characters of the arguments of a refused call that a list shows."""
 ORIGINS = ("server", "command line", "library")
@@ -81,7 +86,6 @@ class RunsPages:
             sections,
             states=STATES,
             origins=ORIGINS,
-            counts=await in_thread(self._counts, caller_of(request).owner),
         )
 
     async def _stream_runs(self, request: Request) -> Response:
@@ -131,7 +135,7 @@ class RunsPages:
         )
 
     async def _runs(self, query: RunsQuery, caller: Caller, base: str) -> Sections:
-        return await draw_together(("runs-rows", "runs-pages"), self._found_runs(query, caller, base))
+        return await draw_together(("runs-rows", "runs-pages", *_COUNTS), self._found_runs(query, caller, base))
 
     async def _found_runs(self, query: RunsQuery, caller: Caller, base: str) -> Sections:
         try:
@@ -140,10 +144,13 @@ class RunsPages:
             found = await self._service.search(caller, limit=ROWS + 1, before=query.before, **query.chosen())
         except UnknownRunError:
             found = RunSearch([])  # it was deleted
-        sections: Sections = await in_thread(self._render_runs, found, query, caller, base)
+        counts = await self._counts(query, caller)
+        sections: Sections = await in_thread(self._render_runs, found, counts, query, caller, base)
         return sections
 
-    def _render_runs(self, found: RunSearch, query: RunsQuery, caller: Caller, base: str) -> Sections:
+    def _render_runs(
+        self, found: RunSearch, counts: dict[str, int], query: RunsQuery, caller: Caller, base: str
+    ) -> Sections:
         runs, names = page_of(found.runs, ROWS), self._names()
         times = verdict_times(self._service.store, [run.id for run in runs])
         last = runs[-1].id if len(found.runs) > len(runs) else found.stopped_at
@@ -155,7 +162,13 @@ class RunsPages:
             "owner_of": partial(names_of, caller, names),
             "query": query,
         }
-        return draw_all("runs_sections.html", base, "runs", ("rows", "pages"), **values)
+        return {
+            **draw_all("runs_sections.html", base, "runs", ("rows", "pages"), **values),
+            **{
+                id: fragment("runs_count.html", base, id=id, count=counts.get(state), most=MAX_COUNT)
+                for state, id in _COUNTS.items()
+            },
+        }
 
     async def _blocked(self, query: RefusalsQuery, caller: Caller, base: str) -> Sections:
         return await draw_together(("blocked-rows", "blocked-pages"), self._found_blocked(query, caller, base))
@@ -214,9 +227,11 @@ class RunsPages:
         newest = refused_calls(store, NEWEST, **chosen)
         return [(group, [_shortened(*each) for each in newest if _is_in(group, each[0])][:EVENTS]) for group in groups]
 
-    def _counts(self, owner: str | None) -> dict[str, int]:
-        """Return the number of runs in each state that is not an end."""
-        return {state: self._service.store.count(owner=owner, states=(state,)) for state in OPEN_STATES}
+    async def _counts(self, query: RunsQuery, caller: Caller) -> dict[str, int]:
+        """Return the number of runs in each state; none for filters that look at each run."""
+        if query.text or query.tool or query.hook or query.verb or query.model:
+            return {}
+        return await self._service.state_counts(caller, MAX_COUNT + 1, **query.chosen())
 
     def _names(self) -> dict[str, str]:
         """Return the names of callers by their ids."""
@@ -238,7 +253,7 @@ def _refusal_line(each: Refusal, gates: tuple[Gate, ...]) -> HookLine:
     """Return the hook line of a call that was refused: the gates at the point where it was."""
     passed = [gate_call(each.point, gate) for gate in gates if gate.phase != "observe"]
     if not each.hook:
-        passed = [GateCall(each.point or "before_tool", each.by or "a person", "denied", "denied", refused=True)]
+        passed = [GateCall("before_tool", each.by or "a person", "denied", "denied", refused=True)]
     kind = "call" if "tool" in each.point or each.tool else "step"
     after = each.point in ("after_tool", "after_llm")
     return Slots([passed]).line(passed, kind, "ok" if after else "no")

@@ -17,8 +17,9 @@ from .render import fragment
 
 log = logging.getLogger("hookline")
 
-Sections = Mapping[str, str]
-"""The parts of a page that change, as HTML by the id of their element; an empty text removes the element."""
+Sections = Mapping[str, str | msgspec.Struct]
+"""The parts of a page that change, as HTML by the id of their element; an empty text removes the element. The page Chat
+has parts of another form, see :mod:`hookline._web.chat.protocol`."""
 
 _TABLE_ROWS = frozenset(("runs-rows", "replay-rows", "audit-rows"))
 """Sections inside a table."""

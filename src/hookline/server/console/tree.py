@@ -8,6 +8,7 @@ from itertools import pairwise
 import msgspec
 
 from ..._base.text import shorten
+from ...explain.gates import GateCall, decided, strongest
 from ...explain.view import (
     EventView,
     Item,
@@ -17,10 +18,11 @@ from ...explain.view import (
     RunView,
     StepView,
     ToolCallView,
-    hook_outcomes,
+    gates_at,
+    ran,
 )
-from ...explain.words import QUIET_POINTS, gate_of
-from .lines import APPROVAL, DECIDING, Fires, GateCall, HookLine, Slots, strongest
+from ...explain.words import QUIET_POINTS
+from .lines import Fires, HookLine, Slots
 from .timeline import spans
 
 _GOES_ON = ("runs", "thinks", "writes", "waits for approval")
@@ -192,10 +194,7 @@ class Tree:
         row.took = call.duration or None
         waits = bool(call.questions) and not call.decision and not call.outcome and self.is_open
         fired = self._fires.of_tool(run_id, step.index, call.id)
-        asked = "waits" if waits else "denied" if call.decision == "denied" else "asked"
-        row.gates = [
-            gate._replace(state=asked) if gate.state == "asked" else gate for gate in self._gates(call.moments, fired)
-        ]
+        row.gates = decided(self._gates(call.moments, fired), call.decision, waits=waits)
         row.says = [_said(gate, call) for gate in row.gates if gate.spoke]
         if call.decision == "denied" and all(said.state != "denied" for said in row.says):
             row.says.append(Said("denied", call.decided_by or "a person", call.message))
@@ -203,12 +202,12 @@ class Tree:
             row.says.append(Said("blocked", "invalid", "the arguments do not match the schema of the tool"))
         for nested in call.runs:
             row.to = row.to or nested.agent
-        ran = call.outcome in ("ok", "answered") or (call.began is not None and call.outcome != "blocked")
-        row.call = "error" if call.outcome == "error" else "ok" if ran else "no"
+        has_run = ran(call)
+        row.call = "error" if call.outcome == "error" else "ok" if has_run else "no"
         if call.outcome == "error" and not any(said.state == "blocked" for said in row.says):
             row.failed = True
             row.says.append(Said("failed", "error", shorten(" ".join(call.result.split()), _BRIEF)))
-        if waits or (not call.outcome and (ran or not row.says)):
+        if waits or (not call.outcome and (has_run or not row.says)):
             row.state = "waits for approval" if waits else _state(call, is_open=self.is_open)
         if len(call.runs) == 1:
             row.kids = self._nested(call.runs[0], f"{key}.0", depth + 1)
@@ -227,33 +226,7 @@ class Tree:
 
     def _gates(self, moments: Iterable[MomentView], fired: Sequence[GateCall]) -> list[GateCall]:
         """Return the gates of a call: from facts, and from what the events or the record say about each moment."""
-        found = list(fired)
-        for moment in moments:
-            if moment.point in APPROVAL:
-                continue
-            chain = self._chains[moment.chain] if self._chains else []
-            for outcome in hook_outcomes(moment, chain):
-                decision = outcome.decision
-                if outcome.state == "not selected" or (outcome.phase not in DECIDING and decision is None):
-                    continue
-                if decision is None:
-                    state = "skipped" if outcome.state == "skipped" else "passed"
-                    found.append(GateCall(moment.point, outcome.name, state, phase=outcome.phase))
-                    continue
-                reason = decision.error or decision.reason or decision.value
-                found.append(
-                    GateCall(
-                        moment.point,
-                        outcome.name,
-                        gate_of(decision.verb),
-                        decision.verb,
-                        reason,
-                        decision.took,
-                        outcome.phase,
-                        decision.refused,
-                    )
-                )
-        return strongest(found)
+        return strongest([*fired, *gates_at(moments, self._chains)])
 
 
 def _said(gate: GateCall, call: ToolCallView) -> Said:

@@ -56,6 +56,13 @@ def is_failure(record: Record) -> bool:
     return any(str(record.get(name)) in FAILURES for name in ("verb", "outcome", "decision", "status"))
 
 
+def is_view(type: Any, decision: Any, method: Any, route: Any) -> bool:
+    """Whether a record only says that somebody who may do so looked at a page of the console."""
+    path = str(route)
+    is_page = path in ("/", "/console") or path.startswith("/console/")
+    return type == "auth" and decision == "granted" and method in ("GET", "HEAD") and is_page
+
+
 def names_in(value: Any) -> list[Any]:
     """Return a field that should be a list of names, and may be anything in a record that was changed."""
     return value if isinstance(value, list) else []

@@ -20,13 +20,17 @@ import msgspec
 from ..._base.frozen import Frozen
 from ..database import database_files, open_database
 from ..sql import Connection, Database, Schema, storable
+from .describe import is_view
 from .format import MAX_LINE, archive_paths, find_end, line_hash
+
+_VIEWS = "ALTER TABLE records ADD COLUMN is_view INTEGER NOT NULL DEFAULT 0"
+"""Records that say that somebody looked at a page of the console. Those of earlier versions are not known as such."""
 
 SCHEMA = Schema(
     "audit",
     contents="records of audit logs",
     application_id=0x486B4C58,
-    version=1,
+    version=2,
     statements=(
         # A log that does not continue the one before it at the same path gets a row of its own: the earlier row stays,
         # as evidence that its log was cut off, replaced or deleted.
@@ -46,7 +50,9 @@ SCHEMA = Schema(
             f"CREATE INDEX records_by_{name} ON records ({name}, time, number) WHERE {name} IS NOT NULL"
             for name in ("run_id", "tool", "hook", "verb", "decision")
         ),
+        _VIEWS,
     ),
+    upgrades={1: (_VIEWS,)},
 )
 
 BATCH = 1000
@@ -57,7 +63,7 @@ _MAX_LOGS = 20  # logs at one path that may be continued: the newest ones
 _MAX_MOVES = 100
 
 _NAMES = ("run_id", "agent", "tool", "hook", "verb", "decision")
-_COLUMNS = ("log", "seq", "time", "type", *_NAMES, "hash")
+_COLUMNS = ("log", "seq", "time", "type", *_NAMES, "hash", "is_view")
 _ADD = f"INSERT INTO records ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 _SELECT = (
     "SELECT records.number, logs.host, logs.file, records.seq, records.time, records.type, "
@@ -117,7 +123,8 @@ class IndexFilter(TypedDict, total=False):
 
     ``run`` is the beginning of a run's id, with or without ``run_``; ``nested`` has the ids of the runs nested in it,
     whose records count as well. ``since`` and ``until`` are times as in the log, such as
-    ``2026-11-15T10:00:00.000Z``.
+    ``2026-11-15T10:00:00.000Z``. Without ``views``, records that only say that somebody looked at a page of the
+    console are left out.
     """
 
     run: str
@@ -131,6 +138,7 @@ class IndexFilter(TypedDict, total=False):
     host: str
     since: str
     until: str
+    views: bool
 
 
 class AuditIndex:
@@ -266,6 +274,8 @@ def _conditions(chosen: IndexFilter) -> tuple[list[str], list[Any]]:
     for name in ("agent", "tool", "hook", "verb", "decision"):
         if value := chosen.get(name):
             add(f"{name} = ?", str(value))
+    if not chosen.get("views", True):
+        add("is_view = 0")
     if host := chosen.get("host"):
         add("log IN (SELECT id FROM logs WHERE host = ?)", host)
     for name, sign in (("since", ">="), ("until", "<=")):
@@ -297,6 +307,8 @@ class _Line(msgspec.Struct):
     decision: Any = None
     outcome: Any = None
     status: Any = None
+    method: Any = None
+    route: Any = None
 
 
 class _HashedLine(msgspec.Struct, frozen=True):
@@ -315,6 +327,7 @@ class _HashedLine(msgspec.Struct, frozen=True):
             line.type[:256],
             *(value[:300] if isinstance(value, str) and value else None for value in names),
             self.hash,
+            int(is_view(line.type, line.decision, line.method, line.route)),
         )
 
 

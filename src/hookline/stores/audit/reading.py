@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ..._base.frozen import Frozen
 from ..errors import StoreError
-from .describe import Record, names_in, parse_record, short_run_id
+from .describe import Record, is_view, names_in, parse_record, short_run_id
 from .format import MAX_LINE, Envelope, archive_paths, line_hash, parse_envelope
 
 MAX_READ = 32 << 20
@@ -34,7 +34,8 @@ class RecordFilter(Frozen, frozen=True, kw_only=True):
 
     ``run`` is the beginning of a run's id, with or without ``run_``; ``nested`` has the ids of the runs nested in it,
     whose records count as well. ``caller`` is the id or the name of a caller. ``text`` may stand anywhere in the line;
-    case is ignored. ``since`` and ``until`` are times as in the log.
+    case is ignored. ``since`` and ``until`` are times as in the log. Without ``views``, records that only say that
+    somebody looked at a page of the console do not match.
     """
 
     run: str = ""
@@ -49,6 +50,7 @@ class RecordFilter(Frozen, frozen=True, kw_only=True):
     text: str = ""
     since: str = ""
     until: str = ""
+    views: bool = True
 
     def matches(self, record: Record) -> bool:
         """Return whether the record meets all conditions, except ``text``, which is about the line."""
@@ -62,6 +64,7 @@ class RecordFilter(Frozen, frozen=True, kw_only=True):
             and (not self.caller or self._is_by_caller(record))
             and (not self.since or at >= self.since)
             and (not self.until or at <= self.until)
+            and (self.views or not is_view(*(record.get(name) for name in ("type", "decision", "method", "route"))))
         )
 
     def _is_in_run(self, id: Any) -> bool:

@@ -31,20 +31,26 @@ _MARGIN = 0.8
 """The part of the time that hooks get; the rest is for what surrounds them."""
 
 
-def load_judge(options: Options) -> Judge:
-    """Load the rules.
+def load_judge(options: Options, read_file: str = "") -> Judge:
+    """Load the rules. ``read_file`` says which sessions have read untrusted text.
 
     Raises:
         NoAnswerError: that is not possible; the message says why.
     """
-    from .rules import Judge, Rules, parse_tools
+    from .rules import Judge, ReadBefore, Rules, parse_tools
 
     try:
         os.chdir(options.folder)
         rules, tools = Rules.load(options.rules), parse_tools(options.tools)
     except (HooklineError, OSError) as error:
         raise NoAnswerError(f"the rules cannot be loaded ({error_text(error)})") from error
-    return Judge(rules, tools, sandboxed=options.sandboxed, allow_rewritten=options.allow_rewritten)
+    return Judge(
+        rules,
+        tools,
+        sandboxed=options.sandboxed,
+        allow_rewritten=options.allow_rewritten,
+        read_before=ReadBefore(read_file),
+    )
 
 
 def answer_once(options: Options, variables: str, data: bytes) -> CommandOutput:
@@ -79,7 +85,7 @@ def serve(options: Options, address: str, ready: int) -> None:
     _detach(f"{address}.log", ready)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     try:
-        judge = load_judge(options)
+        judge = load_judge(options, f"{address}.read")
     except NoAnswerError as error:
         os.write(ready, str(error).encode()[:4000])
         return

@@ -14,7 +14,7 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,7 @@ from ....config.errors import ConfigError
 from ....config.loading import load_hooks
 from ....config.sources import load
 from ....config.trust import TrustStore, check_trust, project_files, reference_files, trust_variable, trusted_files
-from ....hooks._injection.fence import as_fenced, fenced, unfenced
+from ....hooks._injection.fence import as_fenced, fence, fenced, unfenced
 from ....plugins.trust import is_installed, only_trusted
 from ....tools.registry import ToolRegistry
 from ..protocol import EVENTS as KNOWN_EVENTS
@@ -110,6 +110,8 @@ MAX_RUNS = 50
 """Runs of a session whose state is kept: the current one, and those of its subagents."""
 MAX_ENTRIES = 200
 """Prompts and results of a session that are kept for guards, and beyond them those with suspicious text."""
+MAX_READ = 1000
+"""Sessions that have read untrusted text are remembered, for the next process too."""
 _MAX_TEXT = 20_000
 """Characters of a result that are kept."""
 
@@ -260,6 +262,10 @@ class _Conversation:
         """The messages, oldest first."""
         return tuple(message for entry in self._entries for message in entry)
 
+    def add_earlier(self, tool: str, *, suspicious: bool) -> None:
+        """Add untrusted text that was read before this process began. What it said is not known."""
+        self._entries.append(_call("earlier", tool, {}, fence(_EARLIER, tool, "earlier", suspicious=suspicious)))
+
     def add_prompt(self, prompt: str) -> None:
         """Add a prompt of the user."""
         self._entries.append((Message("user", prompt),))
@@ -270,12 +276,61 @@ class _Conversation:
         text = as_fenced(shown.text, unfenced(shown.text)[:_MAX_TEXT])
         self._results += 1
         id = f"call_{self._results}"  # an agent may use an id again, and a transcript may not
-        call = Message("assistant", tool_calls=(ToolCall(id, shown.name, shown.arguments),))
-        result = Message("tool", text, call_id=id, name=shown.name, is_error=shown.error is not None)
-        self._entries.append((call, result))
+        self._entries.append(_call(id, shown.name, shown.arguments, text, is_error=shown.error is not None))
         if len(self._entries) > 2 * MAX_ENTRIES:
             old = self._entries[:-MAX_ENTRIES]
             self._entries[:-MAX_ENTRIES] = [entry for entry in old if (fenced(entry[-1].content) or ("", False))[1]]
+
+
+_EARLIER = "(text that was read before this process began)"
+
+
+def _call(
+    id: str, tool: str, arguments: Mapping[str, Any], text: str, *, is_error: bool = False
+) -> tuple[Message, Message]:
+    """Return the messages of a call and its result."""
+    call = Message("assistant", tool_calls=(ToolCall(id, tool, arguments),))
+    return call, Message("tool", text, call_id=id, name=tool, is_error=is_error)
+
+
+class ReadBefore:
+    """Which sessions have read untrusted text: kept in a file for the next process, without the text.
+
+    The process may end in the middle of a session, and the agent still has the text.
+
+    Args:
+        path: the file; empty to keep nothing.
+    """
+
+    def __init__(self, path: str = "") -> None:
+        self._path = path
+        self._known: dict[str, tuple[str, bool]] = {}
+        if path:
+            with suppress(FileNotFoundError), open(path, "rb") as file:
+                for line in file:
+                    with suppress(msgspec.MsgspecError):  # a process was killed while it wrote
+                        session, tool, suspicious = msgspec.json.decode(line, type=tuple[str, str, bool])
+                        self._known[session] = tool, suspicious
+            self._known = dict(list(self._known.items())[-MAX_READ:])
+
+    def of(self, session: str) -> tuple[str, bool] | None:
+        """Return a tool whose untrusted text a session has read, and whether that was suspicious."""
+        return self._known.get(session)
+
+    def add(self, session: str, tool: str, *, suspicious: bool) -> None:
+        """Remember that a session has read untrusted text."""
+        known = self._known.get(session)
+        if known is not None and (known[1] or not suspicious):
+            return
+        self._known[session] = tool, suspicious
+        if self._path:
+            lines = [(session, tool, suspicious)]
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            if len(self._known) > 2 * MAX_READ:
+                self._known = dict(list(self._known.items())[-MAX_READ:])
+                lines, flags = [(each, *found) for each, found in self._known.items()], flags | os.O_TRUNC
+            with open(os.open(self._path, flags, 0o600), "wb") as file:
+                file.write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
 
 
 class _Session:
@@ -307,15 +362,23 @@ class Judge:
         tools: the names of tools on both sides.
         sandboxed: whether Claude Code runs commands in its own sandbox, which some guards require.
         allow_rewritten: whether a call that a hook has changed runs without asking the user.
+        read_before: which sessions have read untrusted text.
     """
 
     def __init__(
-        self, rules: Rules, tools: ToolMap | None = None, *, sandboxed: bool = False, allow_rewritten: bool = False
+        self,
+        rules: Rules,
+        tools: ToolMap | None = None,
+        *,
+        sandboxed: bool = False,
+        allow_rewritten: bool = False,
+        read_before: ReadBefore | None = None,
     ) -> None:
         self.rules = rules
         self.tools = ToolMap() if tools is None else tools
         self.sandboxed, self.allow_rewritten = sandboxed, allow_rewritten
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._read_before = ReadBefore() if read_before is None else read_before
 
     async def answer(self, variables: str, data: bytes, seconds: float | None = None) -> CommandOutput:
         """Return the answer to one event, as Claude Code sends it on stdin.
@@ -354,7 +417,11 @@ class Judge:
         return render(host, given, output)
 
     def _session(self, ident: str) -> _Session:
-        session = self._sessions.setdefault(ident, _Session())
+        session = self._sessions.get(ident)
+        if session is None:
+            session = self._sessions[ident] = _Session()
+            if (earlier := self._read_before.of(ident)) is not None:
+                session.conversation.add_earlier(earlier[0], suspicious=earlier[1])
         self._sessions.move_to_end(ident)
         while len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
@@ -538,6 +605,9 @@ class Judge:
         await self._report_paths(run, request)
         shown: ToolCallResult = verdict.payload
         run.conversation.add_result(shown, services_of(run.ctx).tools or ())
+        mark, tool = fenced(shown.text), run.conversation.tools.get(shown.name)
+        if mark is not None or tool is None or tool.untrusted:
+            self._read_before.add(given.session_id, shown.name, suspicious=mark is not None and mark[1])
         decision, reason, output = None, None, msgspec.UNSET
         if not failed and shown.error is not None:
             decision, reason, output = "block", shown.error, with_text(given.tool_response, shown.error)

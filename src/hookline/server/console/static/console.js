@@ -75,13 +75,28 @@
     return copy.outerHTML;
   }
 
-  window.hookline = { swap };
+  let loading = 0;
+
+  /** Fetch something of this server. If that takes long, a line at the top of the page says so. */
+  async function load(address, options = {}) {
+    loading += 1;
+    setTimeout(() => document.body.toggleAttribute("data-loading", loading > 0), 200);
+    try {
+      return await fetch(address, { signal: AbortSignal.timeout(30_000), ...options });
+    } finally {
+      loading -= 1;
+      document.body.toggleAttribute("data-loading", loading > 0 && document.body.hasAttribute("data-loading"));
+    }
+  }
+
+  window.hookline = { swap, load };
 
   document.addEventListener("focusout", () => setTimeout(() => {
     for (const [id, html] of [...held]) if (!document.getElementById(id)?.contains(document.activeElement)) swap({ [id]: html });
   }));
 
   const clock = new Intl.DateTimeFormat([], { timeStyle: "medium" });
+  const short = new Intl.DateTimeFormat([], { timeStyle: "short" });
   const calendar = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "short" });
   const dated = new WeakMap(); // the day on which each time was written, and the time
 
@@ -95,7 +110,7 @@
     for (const each of document.querySelectorAll("time[data-at]")) {
       if (dated.get(each) === day + each.dateTime) continue;
       const at = new Date(each.dateTime);
-      each.textContent = (at.toDateString() === day ? clock : calendar).format(at);
+      each.textContent = (each.dataset.at === "short" ? short : at.toDateString() === day ? clock : calendar).format(at);
       dated.set(each, day + each.dateTime);
     }
   }
@@ -118,9 +133,9 @@
     const body = new URLSearchParams(new FormData(form, event.submitter));
     for (const each of buttons) each.disabled = true;
     if (problem) problem.textContent = "";
-    let text = "The server does not answer. Try again.";
+    let text = "The server does not answer. Look whether it happened before you try again.";
     try {
-      const answer = await fetch(form.action, { method: "POST", body, headers: { accept: "application/json" } });
+      const answer = await load(form.action, { method: "POST", body, headers: { accept: "application/json" } });
       const found = await answer.json();
       text = found.error?.message ?? "";
       if (answer.ok) { document.activeElement?.blur(); form.reset(); swap(found); }
@@ -177,7 +192,7 @@
     const address = `${finder.form.action}?${new URLSearchParams({ text: finder.value })}`;
     await new Promise((done) => setTimeout(done, 120));
     if (number !== asked) return;
-    const answer = await fetch(address, { headers: { accept: "application/json" } }).catch(() => null);
+    const answer = await load(address, { headers: { accept: "application/json" } }).catch(() => null);
     if (answer?.ok && number === asked) swap(await answer.json());
   });
   document.getElementById("find")?.addEventListener("keydown", (event) => {
@@ -217,21 +232,27 @@
   });
 
   // One stream for the page, and none while nobody looks: browsers allow six connections to a server. A page that
-  // gets no news says so.
+  // gets no news says so. The stream has a beat in every second, because a server that hangs keeps its connections.
   const url = document.body.dataset.live;
-  const LOST = "Connection lost. Trying again …";
-  let stream = null;
+  const LOST = "Connection lost. Trying again …", SILENT = "The server does not answer. Trying again …";
+  const SILENT_AFTER = 2000, AGAIN_AFTER = 8000;
+  let stream = null, heard = 0, late = 0, problem = "", said = "";
   function connect() {
     if (!url || document.hidden || stream) return;
+    heard = Date.now();
     stream = new EventSource(url);
-    stream.onopen = () => notice("");
+    const hear = () => { heard = Date.now(); late = 0; notice(problem); };
+    stream.onopen = () => { problem = ""; hear(); };
     stream.onmessage = (event) => {
+      problem = "";
       try { swap(JSON.parse(event.data)); } catch (error) {
-        notice("News of this page could not be shown. Reload it.");
+        problem = "News of this page could not be shown. Reload it.";
         console.error(error);
       }
+      hear();
     };
-    stream.addEventListener("problem", (event) => notice(JSON.parse(event.data))); // the server could not render it
+    stream.addEventListener("beat", hear);
+    stream.addEventListener("problem", (event) => { problem = JSON.parse(event.data); hear(); }); // it could not be rendered
     stream.onerror = () => {
       notice(LOST);
       if (stream?.readyState === EventSource.CLOSED) { // the server said no
@@ -240,9 +261,17 @@
       }
     };
   }
+  function disconnect() { stream?.close(); stream = null; late = 0; }
+  /** Say that the server hangs, if two looks find no beat: after one, what has come may wait behind this script. */
+  setInterval(() => {
+    if (!stream) return;
+    late = Date.now() - heard > SILENT_AFTER ? late + 1 : 0;
+    if (late === 2 && !said) notice(stream.readyState === EventSource.OPEN ? SILENT : LOST);
+    if (late && Date.now() - heard > AGAIN_AFTER) { disconnect(); connect(); }
+  }, 400);
   /** Show the page to log in if the login has ended: the server sends a page that is loaded there. Otherwise try again. */
   async function refused() {
-    const answer = await fetch(location.href, { method: "HEAD" }).catch(() => null);
+    const answer = await load(location.href, { method: "HEAD" }).catch(() => null);
     if (answer?.status === 401) { location.reload(); return; }
     if (answer) notice("The server sends no news of this page. Trying again …");
     setTimeout(connect, answer ? 5000 : 2000);
@@ -250,13 +279,14 @@
   /** Say why the page is not up to date, and since when; an empty text means that it is. */
   function notice(text) {
     const mark = document.querySelector(".connection");
-    if (!mark) return;
+    if (!mark || text === said) return;
+    said = text;
     mark.dataset.since = text && (mark.dataset.since || clock.format(new Date()));
     mark.textContent = text && `${text} (since ${mark.dataset.since})`;
     mark.hidden = !text;
   }
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden) { stream?.close(); stream = null; } else { connect(); }
+    if (document.hidden) disconnect(); else connect();
   });
   connect();
   tick();

@@ -20,7 +20,7 @@
     const query = new URLSearchParams(location.search);
     query.set("call", key);
     if (sheet.dataset.from) query.set("from", sheet.dataset.from);
-    const answer = await fetch(`${sheet.dataset.calls}?${query}`, { headers: { accept: "application/json" } }).catch(() => null);
+    const answer = await hookline.load(`${sheet.dataset.calls}?${query}`, { headers: { accept: "application/json" } }).catch(() => null);
     if (!answer?.ok) { if (!keep) location.search = query; return; }
     if (keep && shown !== key) return;
     const sections = await answer.json();
@@ -45,10 +45,13 @@
   }
 
   function go(by) {
-    const rows = [...document.querySelectorAll(".rw.loud")];
-    if (!rows.length) return;
-    const at = rows.findIndex((each) => each.id === `line-${shown}`);
-    show(rows[at < 0 ? (by > 0 ? 0 : rows.length - 1) : (at + by + rows.length) % rows.length].id.slice(5));
+    // The strip has the verdicts of the whole run, also of steps that are on another page.
+    const marks = [...document.querySelectorAll("#run-strip [data-call]")].map((each) => each.dataset.call);
+    const rows = [...document.querySelectorAll(".rw.loud")].map((each) => each.id.slice(5));
+    const keys = [...new Set(marks.length ? marks : rows)];
+    if (!keys.length) return;
+    const at = keys.indexOf(shown);
+    show(keys[at < 0 ? (by > 0 ? 0 : keys.length - 1) : (at + by + keys.length) % keys.length]);
   }
 
   /** Hide the rows without verdicts, without errors or without the words, unless a row inside them has some. */

@@ -1,0 +1,1 @@
+"""The chat component: one script, style and markup, and the protocol between them and a server."""

@@ -1,0 +1,1 @@
+from ..server.console.conftest import browser  # noqa: F401
