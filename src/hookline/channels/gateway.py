@@ -116,7 +116,7 @@ class Gateway:
             plain function runs in a thread. A durable run that goes on creates its ``deps`` anew.
 
     Raises:
-        ConfigError: there is no channel, two channels have the same name, durable runs have no store, or the agent
+        ConfigError: there is no channel, two channels have the same name, one is called ``user``, durable runs have no store, or the agent
             needs ``deps``, which nothing creates.
     """
 
@@ -199,6 +199,11 @@ class Gateway:
         self._unanswered = 0
 
     def _check_name_is_free(self, name: str) -> None:
+        if name == "user":
+            raise ConfigError(
+                "a channel cannot be called 'user', because its senders would have the ids of people behind a proxy "
+                "(user:NAME) in approval policies: choose another name"
+            )
         if name in self.channels:
             raise ConfigError(f"two channels are called {name!r}: give one of them another name")
 
