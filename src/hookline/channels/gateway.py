@@ -116,8 +116,8 @@ class Gateway:
             plain function runs in a thread. A durable run that goes on creates its ``deps`` anew.
 
     Raises:
-        ConfigError: there is no channel, two channels have the same name, one is called ``user``, durable runs have no store, or the agent
-            needs ``deps``, which nothing creates.
+        ConfigError: there is no channel, two channels have the same name, one is called ``user``, durable runs have no
+            store, or the agent needs ``deps``, which nothing creates.
     """
 
     def __init__(
