@@ -138,7 +138,7 @@ class Gateway:
     ) -> None:
         self.channels: dict[str, Channel] = {}
         for channel in channels:
-            self._check_name_is_free(channel.name)
+            self._check_name(channel.name)
             self.channels[channel.name] = channel
         if not self.channels:
             raise ConfigError("a gateway needs at least one channel")
@@ -198,7 +198,7 @@ class Gateway:
         self._ending: asyncio.Task[None] | None = None
         self._unanswered = 0
 
-    def _check_name_is_free(self, name: str) -> None:
+    def _check_name(self, name: str) -> None:
         if name == "user":
             raise ConfigError(
                 "a channel cannot be called 'user', because its senders would have the ids of people behind a proxy "
@@ -324,7 +324,7 @@ class Gateway:
         """
         async with self._changing:
             name = channel.name
-            self._check_name_is_free(name)
+            self._check_name(name)
             if self._lifecycle.is_stopping or self._polling is None:
                 raise ChannelError(f"the channel {name!r} cannot be added: the gateway is not running")
             server = self._server_for(channel)
