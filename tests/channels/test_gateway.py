@@ -389,6 +389,8 @@ async def test_a_gateway_needs_channels_of_different_names(tmp_path):
     store = {"mailbox": Mailbox(tmp_path / "m.db"), "sessions": SqliteSessionStore(tmp_path / "s.db")}
     with pytest.raises(ConfigError, match="at least one channel"):
         Gateway(agent, [], **store)
+    with pytest.raises(ConfigError, match="cannot be called 'user'"):
+        Gateway(agent, [MemoryChannel("user")], **store)
     with pytest.raises(ConfigError, match="two channels are called 'memory'"):
         Gateway(agent, [MemoryChannel(), MemoryChannel()], **store)
 

@@ -326,6 +326,22 @@ async def test_requests_of_another_workspace_with_a_valid_signature_are_ignored(
     assert caplog.text.count("a request of another workspace (T2) was ignored") == (not texts)
 
 
+@pytest.mark.parametrize(("enterprise", "texts"), [("E2", []), ("E1", ["hello", "/approve ABCD"])])
+async def test_requests_that_name_only_another_organization_are_ignored(api, enterprise, texts):
+    api.organization = "E1"
+    inbox, channel = Inbox(), http_channel(api)
+    event = event_body(api.event("hello"))
+    event |= {"authorizations": [{"team_id": None, "enterprise_id": enterprise, "user_id": ME}]}
+    async with served(channel, deliver=inbox) as url, httpx.AsyncClient(base_url=url, timeout=60) as http:
+        await wait_until(lambda: channel.health().ok)
+        assert (await http.post("/slack/work", **signed(event))).status_code == 200
+        channel.approvals_changed(CHAT, [ApprovalPrompt("ABCD", "k", "d1")])
+        ts = await channel.send(CHAT, OutboundMessage("a call"), key="k")
+        press = {**api.press_body(DIRECT, ts, "Approve"), "team": None, "enterprise": {"id": enterprise}}
+        assert (await http.post("/slack/work", **signed(press, form=True))).status_code == 200
+    assert inbox.texts == texts
+
+
 @pytest.mark.parametrize("body", [b"\xff\xfe", b"[" * 100_000, b"null", b"[]", b"{", b"payload=%7B"])
 async def test_a_body_that_is_no_request_of_slack_does_no_harm(api, body):
     inbox = Inbox()

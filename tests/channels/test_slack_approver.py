@@ -127,6 +127,16 @@ async def test_a_call_that_is_decided_elsewhere_shows_the_outcome(api, setup):
     assert setup.ran == []
 
 
+@pytest.mark.parametrize("by", ["user:U0ADA", "webhook:U0ADA"])
+async def test_a_decision_elsewhere_is_not_shown_as_that_of_a_member(api, setup, by):
+    run = setup.start("prod")
+    ts = await request_of(api, CHANNEL)
+    row = setup.store.rows()[0]
+    setup.store.decide(row.id, decision="deny", digest=row.digest, by=by)
+    await run
+    await wait_until(lambda: f"deploy does not run (denied by {by})." in shown(api.chats[CHANNEL][ts]))
+
+
 async def test_arguments_that_are_too_long_are_left_to_an_operator(api, setup):
     run = setup.start("x" * 31_000)
     await wait_until(lambda: api.texts(CHANNEL))

@@ -506,6 +506,23 @@ async def test_wrong_tokens_are_rate_limited(locked):
     assert (await locked.post("/login", json={"token": TOKEN})).status_code == 429
 
 
+async def test_wrong_tokens_that_arrive_together_are_rate_limited(locked):
+    body = json.dumps({"token": "wrong"}).encode()
+    head = f"POST /login HTTP/1.1\r\nHost: {locked.base_url.netloc.decode()}\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
+    async with asyncio.timeout(30):
+        opened = [await asyncio.open_connection(locked.base_url.host, locked.base_url.port) for _ in range(14)]
+        for reader, writer in opened:
+            writer.write(head.encode())
+            assert b"100 Continue" in await reader.readuntil(b"\r\n\r\n")  # the server waits for the body
+        for _, writer in opened:
+            writer.write(body)
+        answers = [await reader.read() for reader, _ in opened]
+        for _, writer in opened:
+            writer.close()
+    assert sorted(int(answer.split()[1]) for answer in answers) == [401] * 10 + [429] * 4
+
+
 async def test_the_login_accepts_only_a_token(locked):
     for body in (b"", b"x", b"[]", b'{"token":1}', b'{"token":"\xff"}', b"[" * 100_000):
         assert (await locked.post("/login", content=body)).status_code == 400, body[:20]

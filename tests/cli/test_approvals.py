@@ -19,7 +19,7 @@ from hookline import HookResult, guard
 def careful(ctx, request):
     return HookResult.ask("Is this needed?", reason="rule 7")
 """
-EVIL = "evil\x1b[2J\n\u202ename"
+EVIL = "evil\x1b[2J\x9b2J\n\u202ename"
 
 
 @pytest.fixture
@@ -136,12 +136,21 @@ def test_invalid_input_gets_advice_and_decides_nothing(approvals, store, args, w
     assert store.find(row.id).status == "pending"
 
 
+def test_the_name_of_a_person_cannot_add_a_line_to_an_error(approvals, store):
+    row = ask(store, path="a")
+    store.decide(row.id, decision="deny", digest=row.digest, by="mqtt:lamp/x\napproved")
+    code, _, err = approvals("approve", row.id)
+    assert (code, err.endswith("it was denied by mqtt:lamp/x\\napproved\n"), err.count("\n")) == (2, True, 1), err
+
+
 def test_text_from_a_model_cannot_move_the_cursor_or_add_lines(approvals, store):
     row = ask(store, tool=EVIL, hook=EVIL, **{EVIL: EVIL})
-    for args in ((), ("--all",), ("show", row.id), ("approve", row.id, "--always"), ("grants",)):
+    shown = ((), ("--all",), ("show", row.id), ("--json",), ("show", row.id, "--json"), ("approve", row.id, "--always"))
+    for args in (*shown, ("grants",), ("grants", "--json")):
         _, out, err = approvals(*args)
         assert "\x1b[2J" not in out + err
         assert "\u202e" not in out + err
+        assert "\x9b" not in out + err
         assert not any(line.strip().startswith("\\u202ename") for line in out.splitlines()), args
 
 

@@ -59,7 +59,7 @@ async def test_a_call_needs_a_person_who_may_approve_it_and_did_not_ask_for_it(t
         (seen,) = (await ben.get("/approvals")).json()["approvals"]
         assert (seen["needed"], seen["approvers"], seen["asked_by"]) == (1, ["ben", "cleo"], "user:dan@example.org")
         done = (await ben.post(f"/approvals/{row.id}", json=approval(row))).json()
-        assert (done["status"], done["by"], done["approvers"]) == ("approved", "ben@example.org", [])
+        assert (done["status"], done["by"], done["approvers"]) == ("approved", "user:ben@example.org", [])
         assert (await finished(dan, run))["reply"] == "a.txt is gone"
 
 
@@ -83,9 +83,9 @@ async def test_two_people_approve_and_the_audit_log_has_their_names_and_every_at
         assert (await finished(dan, run))["reply"] == "etc/passwd is gone"
     records = [json.loads(line) for line in audit.read_text().splitlines()]
     votes = [(each["action"], each["by"]) for each in records if each["type"] == "approval_vote"]
-    assert votes == [("approved", "ben@example.org"), ("refused", "ben@example.org")]
+    assert votes == [("approved", "user:ben@example.org"), ("refused", "user:ben@example.org")]
     (decided,) = [each for each in records if each["type"] == "approval"]
-    assert decided["by"] == "ben@example.org and cleo@example.org"
+    assert decided["by"] == "user:ben@example.org and user:cleo@example.org"
     assert "user:cleo@example.org" in {each["caller"] for each in records if each["type"] == "auth"}
 
 
@@ -106,12 +106,12 @@ async def test_the_console_shows_who_has_approved_and_who_is_still_needed(tmp_pa
         form = {**approval(row), "next": "/console/approvals"}
         assert (await ben.post(f"/console/approvals/{row.id}", data=form)).status_code == 303
         shown = (await cleo.get("/console/approvals")).text
-        assert "Approved by ben@example.org. One more person must approve it: cleo." in shown
+        assert "Approved by user:ben@example.org. One more person must approve it: cleo." in shown
         assert 'name="remember"' not in shown  # two people approve a call once
         assert 'value="edit"' not in shown
         assert (await dan.post(f"/console/approvals/{row.id}", data=form)).status_code == 403
         assert (await cleo.post(f"/console/approvals/{row.id}", data=form)).status_code == 303
-        assert "by ben@example.org and cleo@example.org" in (await dan.get("/console/approvals")).text
+        assert "by user:ben@example.org and user:cleo@example.org" in (await dan.get("/console/approvals")).text
 
 
 async def test_a_key_in_the_policy_is_named_by_its_id(tmp_path):
@@ -151,7 +151,7 @@ async def test_an_identity_header_from_another_address_is_refused_and_audited(tm
     assert {each["why"] for each in denied} == {"an identity header came from an address that is not trusted"}
 
 
-@pytest.mark.parametrize("value", ["", "a\tb", "x" * 201, b"\xff", b"\xc3(ann"])
+@pytest.mark.parametrize("value", ["", "a\tb", "x" * 201, b"\xff", b"\xc3(ann", "ann and user:ben@example.org"])
 async def test_a_header_that_does_not_name_one_person_is_refused(tmp_path, value):
     async with serve(tmp_path) as made, httpx.AsyncClient(base_url=made.url, trust_env=False) as client:
         assert (await client.get("/runs", headers={"X-Forwarded-Email": value})).status_code == 401
@@ -175,6 +175,18 @@ async def test_a_person_with_the_name_of_a_key_does_not_get_its_runs(tmp_path):
             run = (await owner.post("/runs", json={"task": "a.txt"})).json()["id"]
         async with person(made, "x", **{"X-Forwarded-Email": key.id}) as other:
             assert (await other.get(f"/runs/{run}")).status_code == 404
+
+
+async def test_a_person_with_the_name_of_a_key_does_not_decide_under_it(tmp_path):
+    async with console(tmp_path, cleaner(), login=LOGIN) as made:
+        key, secret = made.keys.add("ci", ["read", "run", "approve"])
+        label = f"key ci ({key.id})"
+        async with httpx.AsyncClient(base_url=made.url, headers={"X-Api-Key": secret}, trust_env=False) as robot:
+            _, row = await waiting_call(made, robot)
+            assert (await robot.post(f"/approvals/{row.id}", json=approval(row))).json()["by"] == label
+        async with person(made, "x", **{"X-Forwarded-Email": label}) as other:
+            _, row = await waiting_call(made, other)
+            assert (await other.post(f"/approvals/{row.id}", json=approval(row))).json()["by"] == f"user:{label}"
 
 
 @pytest.mark.parametrize(

@@ -587,6 +587,16 @@ async def test_a_picture_of_the_official_client_reaches_the_model(tmp_path):
     assert (message.content, [each.data for each in message.attachments]) == ("Look.", [png])
 
 
+async def test_a_picture_in_the_history_has_the_limit_of_the_agent_too(tmp_path):
+    agent = make(max_attachment=10)
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgpwaXhlbHM="}}
+    history = [{"role": "user", "content": [picture]}, {"role": "assistant", "content": "Seen."}]
+    async with chatting(tmp_path, agent) as place:
+        with pytest.raises(openai.BadRequestError, match="the limit for an attachment is 10 bytes"):
+            await whole(place, [*history, *HI])
+    assert agent.model.requests == []
+
+
 async def test_the_event_loop_goes_on_while_large_requests_are_converted(tmp_path, monkeypatch):
     """Each conversion waits for the event loop, which a conversion in the event loop would wait for in vain."""
     loop, active = asyncio.get_running_loop(), []

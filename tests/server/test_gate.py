@@ -396,6 +396,17 @@ async def test_after_ten_wrong_keys_an_address_has_to_wait(store, things, tmp_pa
     assert "aaaaaaaa" not in (tmp_path / "audit.jsonl").read_text()
 
 
+async def test_wrong_keys_that_arrive_together_are_counted_one_by_one(store, things, tmp_path, monkeypatch):
+    _, key = store.add("ci", RIGHTS)
+    refresh = KeyStore.refresh
+    monkeypatch.setattr(KeyStore, "refresh", lambda self: (time.sleep(0.1), refresh(self)))  # all requests wait for it
+    gate = Gate(KeyStore(store.path))
+    async with client_of(things.routes(gate)) as client:
+        answers = await asyncio.gather(*(client.get("/runs", headers=bearer(f"{GARBAGE}{n}")) for n in range(30)))
+        assert sorted(each.status_code for each in answers) == [401] * 10 + [429] * 20
+        assert (await client.get("/runs", headers=bearer(key))).status_code == 429
+
+
 async def test_a_revoked_key_does_not_count_as_a_wrong_key(store, things):
     _, old = store.add("old", RIGHTS)
     store.revoke("old")

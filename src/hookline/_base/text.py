@@ -100,6 +100,13 @@ def visible_json(arguments: Mapping[str, Any], indent: int | None = 2) -> str:
     text = json.dumps(arguments, ensure_ascii=False)
     if indent is not None and len(text) > 80:
         text = json.dumps(arguments, ensure_ascii=False, indent=indent)
+    return escape_invisible(text)
+
+
+def escape_invisible(text: str) -> str:
+    """Escape the invisible characters in a JSON text, except line breaks. It stands for the same value."""
+    if text.replace("\n", "").isprintable():
+        return text
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 

@@ -116,8 +116,8 @@ class Gateway:
             plain function runs in a thread. A durable run that goes on creates its ``deps`` anew.
 
     Raises:
-        ConfigError: there is no channel, two channels have the same name, durable runs have no store, or the agent
-            needs ``deps``, which nothing creates.
+        ConfigError: there is no channel, two channels have the same name, one is called ``user``, durable runs have no
+            store, or the agent needs ``deps``, which nothing creates.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Gateway:
     ) -> None:
         self.channels: dict[str, Channel] = {}
         for channel in channels:
-            self._check_name_is_free(channel.name)
+            self._check_name(channel.name)
             self.channels[channel.name] = channel
         if not self.channels:
             raise ConfigError("a gateway needs at least one channel")
@@ -198,7 +198,12 @@ class Gateway:
         self._ending: asyncio.Task[None] | None = None
         self._unanswered = 0
 
-    def _check_name_is_free(self, name: str) -> None:
+    def _check_name(self, name: str) -> None:
+        if name == "user":
+            raise ConfigError(
+                "a channel cannot be called 'user', because its senders would have the ids of people behind a proxy "
+                "(user:NAME) in approval policies: choose another name"
+            )
         if name in self.channels:
             raise ConfigError(f"two channels are called {name!r}: give one of them another name")
 
@@ -319,7 +324,7 @@ class Gateway:
         """
         async with self._changing:
             name = channel.name
-            self._check_name_is_free(name)
+            self._check_name(name)
             if self._lifecycle.is_stopping or self._polling is None:
                 raise ChannelError(f"the channel {name!r} cannot be added: the gateway is not running")
             server = self._server_for(channel)

@@ -97,13 +97,15 @@ def print_skipped(skipped: Iterable[Skipped]) -> None:
 def print_failure(error: BaseException, *, debug: bool) -> None:
     """Print an exception's message to stderr, after its traceback if ``debug`` is set.
 
-    For the failure of a hook, it also names the file and line of the hook's code.
+    For the failure of a hook, it also names the file and line of the hook's code. Further lines of the message are
+    indented: a model can have written them, and only the program writes to the first column.
     """
     if debug:
         traceback.print_exception(error)
     failed = error if isinstance(error, HookError) else error.__cause__
     location = failed.location if isinstance(failed, HookError) else ""
-    print_error(f"{error_text(error)} ({location})" if location else error_text(error))
+    message = printable(error_text(error)).replace("\n", "\n  ")
+    print_error(f"{message} ({location})" if location else message)
 
 
 def report_error(error: Exception, args: Sequence[str]) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._base.text import escape_invisible
 from ..explain.words import tone_of
 from .hook_line import TONES
 from .terminal import can_move_cursor
@@ -181,10 +182,10 @@ def time_text(at: float) -> str:
 
 
 def write_json(value: Any) -> None:
-    """Print a value as indented JSON to stdout."""
+    """Print a value as indented JSON to stdout. No text in it can move the cursor or hide other text."""
     import msgspec
 
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    sys.stdout.write(escape_invisible(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()) + "\n")
 
 
 def value_text(value: Any) -> str:

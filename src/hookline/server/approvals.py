@@ -168,11 +168,14 @@ class GrantsPage(msgspec.Struct, frozen=True):
 
 
 def caller_label(caller: Caller) -> str:
-    """Return the name of a caller in decisions and audit records."""
+    """Return the name of a caller in decisions and audit records.
+
+    A person behind a proxy is ``user:NAME``: people choose their names, which can read like the name of a key.
+    """
     if caller.id == LOCAL:
         return "a local user"
     has_key = caller.id not in (caller.name, f"{USER}{caller.name}")  # a program or a proxy names its callers itself
-    return f"key {caller.name} ({caller.id})" if has_key else caller.name
+    return f"key {caller.name} ({caller.id})" if has_key else caller.id
 
 
 class ApprovalService:

@@ -141,9 +141,10 @@ class ProxyLogin:
             return None, ""
         if not self._proxies.is_peer(scope):
             return None, "an identity header came from an address that is not trusted"
-        if len(named) > 1 or not 0 < len(named[0]) <= MAX_PERSON or not named[0].isprintable():
+        name = named[0]  # "ann and user:ben" would read like two people who have approved a call
+        if len(named) > 1 or not 0 < len(name) <= MAX_PERSON or not name.isprintable() or " and " in name:
             return None, "the identity header does not name one person"
-        return self.caller(USER + named[0]), ""
+        return self.caller(USER + name), ""
 
     def caller(self, id: str) -> Caller:
         """Return the person with this id, with the rights that the options give."""
@@ -230,11 +231,6 @@ class Authenticator:
         self._record(request, operation)
 
     async def _admit_key(self, scope: Scope, request: RequestInfo, operation: Operation | None, network: str) -> None:
-        wait = self._wrong_keys.wait(network)
-        if wait:
-            raise self._reject_unknown(request, operation, "too many wrong keys", network) or _too_many(
-                wait, "too many wrong keys came from this address"
-            )
         try:
             await self._refresh()
         except StoreError as error:
@@ -242,6 +238,11 @@ class Authenticator:
             if rejection is None:
                 log.error("the API keys cannot be read: %s", error)
             raise rejection or _unreadable() from None
+        wait = self._wrong_keys.wait(network)  # without an await until the key is checked: requests come together
+        if wait:
+            raise self._reject_unknown(request, operation, "too many wrong keys", network) or _too_many(
+                wait, "too many wrong keys came from this address"
+            )
         if self._login is not None and self._admit_person(self._login, scope, request, operation, network):
             return
         if self._keys_required or not is_local(scope):

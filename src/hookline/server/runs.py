@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from .._base.attachment import Attachment
+from .._base.attachment import MAX_SIZE, Attachment, check_size
 from .._base.attachment_files import available_data
 from .._base.frozen import EMPTY
 from .._base.tasks import defer_cancellation, uninterrupted
@@ -322,6 +322,7 @@ class RunService:
             IdempotencyError: the idempotency key was used for a different request.
             UnavailableError: the server is stopping, or runs cannot be stored.
             HaltedError: all runs are halted.
+            AttachmentError: a file in the history is larger than the agent's limit.
             StoreError: this run cannot be stored.
         """
         id = make_id("run")
@@ -384,6 +385,7 @@ class RunService:
         found = None
         if history is not None:  # checked before the run is stored
             found = Session(record.session_id, history, platform=transport, personality_id=personality)
+            _check_files(found, answerer)
         first = RunAccepted(
             at=record.created,
             seq=1,
@@ -837,3 +839,16 @@ def _interrupted(run: RunRecord, seq: int) -> tuple[RunRecord, StoredEvent]:
     )
     event = closing_event(closed).replace(seq=seq)
     return closed, StoredEvent(run.id, seq, "run_closed", event.at, event.to_json())
+
+
+def _check_files(session: Session, answerer: Any) -> None:
+    """Check the files in the messages of a caller, as a run checks those of its task.
+
+    Raises:
+        AttachmentError: a file is larger than the agent's limit.
+    """
+    agent = answerer.agent_for(session) if hasattr(answerer, "agent_for") else answerer
+    limit = getattr(agent, "max_attachment", MAX_SIZE)
+    for message in session.messages:
+        for each in message.attachments:
+            check_size(each.size, str(each), limit)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from .._base.frozen import scrub
-from .._base.text import is_number
+from .._base.text import is_number, printable
 
 MAX_ID = 300
 """Maximum length of the name of a person, or of one of their ids."""
@@ -197,7 +197,7 @@ class ApprovalPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
         if not self.own_calls and asked_by and self.person(asked_by) == person:
             return f"{person} started the run that asks, so another person must approve its calls"
         if not any(each.matches(tool, arguments, unknown=False) for each in self.people[person].can_approve):
-            return f"{person} may not approve this call of {tool}: can_approve does not cover it"
+            return f"{person} may not approve this call of {printable(tool, keep='')}: can_approve does not cover it"
         return ""
 
 

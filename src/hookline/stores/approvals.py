@@ -19,7 +19,7 @@ import msgspec
 
 from .._base.frozen import digest as digest_of
 from .._base.frozen import freeze, json_problem, json_text, scrub, thaw
-from .._base.text import is_number
+from .._base.text import is_number, printable
 from .._base.workers import after_fork_in_child
 from .._kernel.payloads import ApprovalRequest, Question
 from .._kernel.values import Ids
@@ -705,7 +705,7 @@ def _has_more_values(value: Any, limit: int) -> bool:
 
 def _why_not_pending(row: ApprovalRow) -> str:
     reasons = {"expired": "it has expired", "cancelled": "its run has ended"}
-    by = f" by {row.by}" if row.by else ""
+    by = f" by {printable(row.by, keep='')}" if row.by else ""
     return f"{row.id} is no longer pending: {reasons.get(row.status, f'it was {row.status}')}{by}"
 
 

@@ -20,7 +20,7 @@ _FENCE = re.compile(r"(?ms)^```[^\n`]*\n(.*?)\n?^```[ ]*$")
 _INLINE = re.compile(
     r"`(?P<code>[^`\n]+)`|\*\*(?P<bold>[^*\n]+)\*\*|(?P<url>https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]])"
 )
-_PERSON = re.compile(r"[^:]+:([UW][A-Z0-9]{1,40})")
+_MEMBER = re.compile(r"[UW][A-Z0-9]{1,40}")
 _BUTTONS = (
     ("hookline_approve", "Approve", "primary"),
     ("hookline_session", "Approve for this conversation", ""),
@@ -34,7 +34,12 @@ def fallback(text: str) -> str:
 
 
 def render(
-    text: str, prompt: ApprovalPrompt | None = None, outcome: ApprovalOutcome | None = None, *, thread: str = ""
+    text: str,
+    prompt: ApprovalPrompt | None = None,
+    outcome: ApprovalOutcome | None = None,
+    *,
+    thread: str = "",
+    channel: str = "",
 ) -> list[dict[str, Any]]:
     """Render a text with its code blocks, links, bold words and code.
 
@@ -43,11 +48,12 @@ def render(
         prompt: the call that the text shows; adds the buttons to decide about it.
         outcome: the outcome of that call, shown below the text instead of the buttons.
         thread: the thread of the conversation.
+        channel: the name of the channel, whose people are named in an outcome.
     """
     elements = list(_elements(text)) or [{"type": "rich_text_section", "elements": _literal(text)}]
     blocks: list[dict[str, Any]] = [{"type": "rich_text", "elements": elements}]
     if outcome is not None:
-        line = {"type": "rich_text_section", "elements": _outcome(outcome)}
+        line = {"type": "rich_text_section", "elements": _outcome(outcome, channel)}
         blocks.append({"type": "rich_text", "elements": [line]})
     elif prompt is not None:
         value = msgspec.json.encode(ButtonValue(prompt.code, prompt.digest, thread)).decode()
@@ -55,13 +61,16 @@ def render(
     return blocks
 
 
-def _outcome(outcome: ApprovalOutcome) -> list[dict[str, Any]]:
-    """Return the text of an outcome, with the name of the person who decided on Slack instead of the id."""
-    person = _PERSON.fullmatch(outcome.by)
-    if person is None or outcome.by not in outcome.text:
+def _outcome(outcome: ApprovalOutcome, channel: str) -> list[dict[str, Any]]:
+    """Return the text of an outcome, with the name of the person who decided in this channel instead of the id.
+
+    An id of another channel stays as it is: it can read like that of a member here.
+    """
+    source, _, person = outcome.by.partition(":")
+    if source != channel or not _MEMBER.fullmatch(person) or outcome.by not in outcome.text:
         return _literal(outcome.text)
     before, _, after = outcome.text.partition(outcome.by)
-    return [*_literal(before), {"type": "user", "user_id": person[1]}, *_literal(after)]
+    return [*_literal(before), {"type": "user", "user_id": person}, *_literal(after)]
 
 
 def _button(action: str, label: str, style: str, value: str) -> dict[str, Any]:

@@ -311,7 +311,7 @@ class SlackChannel:
                 wanted = self._prompt(sent.address, key), sent.outcome
                 if wanted == sent.shown:
                     return
-                blocks = render(sent.text, *wanted, thread=sent.address.thread_id)
+                blocks = render(sent.text, *wanted, thread=sent.address.thread_id, channel=self.name)
                 try:
                     await self._request(
                         "chat_update", sent.address, ts=sent.ts, text=fallback(sent.text), blocks=blocks

@@ -30,9 +30,15 @@ class Bot(Frozen, frozen=True):
     organization: str = ""
 
     def is_in(self, workspace: str, organization: str) -> bool:
-        """Return whether the bot is installed in this workspace, or in the whole organization. Unknown ids match."""
-        same = not workspace or workspace == self.workspace or not self.workspace
-        return same or (organization != "" and organization == self.organization)
+        """Return whether the bot is installed in this workspace, or in the whole organization. Unknown ids match.
+
+        A request of an app that is installed in a whole organization can name the organization alone.
+        """
+        if organization and organization == self.organization:
+            return True
+        if workspace:
+            return workspace == self.workspace or not self.workspace
+        return not organization or not self.workspace
 
 
 class ButtonValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

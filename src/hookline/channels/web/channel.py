@@ -277,7 +277,7 @@ class WebChannel:
         task.add_done_callback(self._outcomes.discard)
 
     async def _show_outcome(self, chat: str, outcome: ApprovalOutcome) -> None:
-        own = outcome.by.startswith(f"{self.name}:")
+        own = outcome.by == f"{self.name}:{chat}"
         text = outcome.text.replace(f"by {outcome.by}", "by you") if own else outcome.text
         try:
             message = await in_thread(self._store.find, self.name, chat, outcome.key)

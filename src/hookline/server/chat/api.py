@@ -12,6 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..._base.attachment import AttachmentError
 from ..._base.text import error_text
 from ..._base.workers import in_thread
 from ...stores.errors import StoreError
@@ -212,6 +213,8 @@ class ChatApi:
             )
         except UnknownAgentError as error:
             raise _unknown_model(error) from None
+        except AttachmentError as error:
+            raise ChatError(400, "invalid_request", str(error), "messages") from None
         try:
             return run, await self._service.read(run.id, caller)
         except (ServiceError, StoreError):

@@ -74,7 +74,7 @@ class RecordFilter(Frozen, frozen=True, kw_only=True):
         if self.caller in [record.get(name) for name in _PEOPLE]:
             return True
         by = str(record.get("by"))  # a decision names its key: "key ci (key_1)"
-        return by.startswith(f"key {self.caller} (") or by.endswith(f"({self.caller})")
+        return by.startswith("key ") and (by.startswith(f"key {self.caller} (") or by.endswith(f"({self.caller})"))
 
     def needles(self) -> list[tuple[bytes, ...]]:
         """Return what a line contains, in lower case, if it meets the conditions: one text of each group.
