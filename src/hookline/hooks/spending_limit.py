@@ -14,7 +14,7 @@ from .._kernel.errors import HooklineError, RegistrationError
 from .._kernel.payloads import ErrorReport, ModelReply, ModelRequest
 from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_ERROR, ON_RUN_END, ON_RUN_START
 from .._kernel.results import HookResult
-from .._kernel.validation import check_integer, check_positive
+from .._kernel.validation import check_integer, check_path, check_positive
 from .._kernel.values import StopKind, Usage
 from .._run.context import AgentContext
 from ..models.errors import (
@@ -27,6 +27,7 @@ from ..models.errors import (
     UnreachableError,
 )
 from ..stores.callers import user_of
+from ..stores.errors import StoreError
 from ..stores.paths import default_spending_path
 from ..stores.spending import (
     REACHED,
@@ -105,7 +106,6 @@ class SpendingLimit:
 
     Raises:
         RegistrationError: an argument is invalid, or there is no limit.
-        StoreError: the path cannot be used.
     """
 
     points = frozenset({ON_RUN_START, BEFORE_LLM, AFTER_LLM, ON_ERROR, ON_RUN_END})
@@ -140,8 +140,13 @@ class SpendingLimit:
         self.max_reply_tokens = check_integer(max_reply_tokens, "max_reply_tokens")
         self.reserve_usd = None if reserve_usd is None else check_positive(reserve_usd, "reserve_usd")
         self.account = _account_name(account, self.per, self.calendar)
-        place = default_spending_path(".") if store is None else store
-        self.store = place if isinstance(place, SpendingStore) else SpendingStore(place)
+        if not isinstance(store, SpendingStore):
+            place = default_spending_path(".") if store is None else check_path(store, "store must be a SQLite file")
+            try:
+                store = SpendingStore(place)
+            except StoreError as error:
+                raise RegistrationError(str(error)) from error
+        self.store = store
 
     async def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
         """Reserve at ``before_llm``, and settle when the usage of the call is known."""
