@@ -353,7 +353,7 @@ def test_no_filter_of_refusals_reads_a_whole_table(store, chosen):
             def execute(self, statement, values=()):
                 plan = plans(store, db, statement, values)
                 assert "Seq Scan" not in plan
-                assert "SCAN facts" not in plan.replace("SCAN facts USING INDEX refused", "")
+                assert "SCAN facts" not in re.sub(r"SCAN facts USING (COVERING )?INDEX refused", "", plan)
                 return db.execute(statement, values)
 
         assert list(_refused(Watched(), chosen, "", 50)) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -124,6 +125,11 @@ def below(folder: Path, path: str | Path) -> Path | None:
         found = (folder / path).resolve()
     except (OSError, RuntimeError, ValueError):  # a cycle of links, or a NUL character
         return None
+    try:
+        os.stat(found)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # since Python 3.13, resolve() leaves a cycle of links as it is
+            return None
     return found if found.is_relative_to(folder) else None
 
 

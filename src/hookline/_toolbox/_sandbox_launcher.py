@@ -315,6 +315,7 @@ def _restrict(spec: dict[str, Any]) -> None:
 
 class _PathBeneath(ctypes.Structure):
     _pack_ = 1
+    _layout_ = "ms"  # what _pack_ always meant; Python 3.14 wants it to be said
     _fields_ = [("rights", ctypes.c_uint64), ("folder", ctypes.c_int32)]
 
 

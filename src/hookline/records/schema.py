@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from inspect import cleandoc
 from typing import Any
 
 import msgspec
@@ -30,6 +31,9 @@ def record_schema() -> dict[str, Any]:
     payloads = {str(point): point.payload for point in POINTS.values() if is_fired_by_loop(point)}
     types = [*_LINES, *payloads.values()]
     references, definitions = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
+    for each in definitions.values():  # Python before 3.13 keeps the indentation of docstrings
+        if "description" in each:
+            each["description"] = cleandoc(each["description"])
     *others, moment = references[: len(_LINES)]
     for payload in payloads.values():  # a payload may be incomplete: notes.missing names the fields
         definitions[payload.__name__].pop("required", None)
