@@ -21,6 +21,7 @@ NOT_RUN = {
     ".venv/bin/pip install": "it would change this environment",
     "make run": "it makes an environment first; tests/cli/test_tour.py does the rest of it",
     "make test": "it is what runs this",
+    "make dist": "it installs four environments; tests/release/test_wheel.py builds and checks the packages",
     "hookline models pull": "it fetches 93 MB; tests/providers has it with a wheel at hand",
     "mosquitto_sub": "there is no broker at broker.example.org; tests/channels/test_mqtt.py has a real one",
     "mosquitto_pub": "there is no broker at broker.example.org; tests/channels/test_mqtt.py has a real one",
