@@ -1,4 +1,4 @@
-"""What the package says about itself that depends on where it is built.
+"""Package metadata that depends on where the package is built.
 
 In a release, ``HOOKLINE_REPOSITORY`` is the address of the repository, such as ``https://example.com/team/hookline``.
 The package then links to it, and the relative links of the README, which lead nowhere on a package index, become

@@ -165,7 +165,7 @@ def record(folder: Path, *calls: Any) -> list[CallLine]:
 
 
 class Tried(NamedTuple):
-    """What the stricter rule would have done about the recorded runs: of each run, its gates and its new verdict."""
+    """The effect of the stricter rule on the recorded runs: of each run, its gates and its new verdict."""
 
     runs: list[tuple[list[GateCall], bool]]
     headline: str

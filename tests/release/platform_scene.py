@@ -1,4 +1,4 @@
-"""What works on every system: imports, runs, stores, logs, records, replays, commands and the server."""
+"""Things that work on every system: imports, runs, stores, logs, records, replays, commands and the server."""
 
 import importlib
 import io

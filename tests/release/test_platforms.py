@@ -1,4 +1,4 @@
-"""What does not need Linux works on Windows and macOS, and what is missing there says so.
+"""Everything that does not need Linux works on Windows and macOS, and missing parts say so.
 
 There is neither of them here: a Linux without the modules and functions that the other system does not have takes
 their place (``other_platform.py``).

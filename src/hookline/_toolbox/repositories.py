@@ -118,7 +118,7 @@ class _Named(NamedTuple):
 
 
 class _Folder(NamedTuple):
-    """What a folder contains, and when it last changed. Only folders that have changed are searched again.
+    """The contents of a folder, and when it last changed. Only folders that have changed are searched again.
 
     A folder is closed if this user may not list or enter it.
     """

@@ -131,7 +131,7 @@ class Draft(Frozen, frozen=True):
 
 
 class Opening(Frozen, frozen=True):
-    """What a channel can show before a conversation begins.
+    """Settings that a channel can show before a conversation begins.
 
     ``about`` says in one line who answers, ``suggestions`` are what people could write first, and ``speakers`` the
     personalities that ``/personality ID`` switches to; the first of them begins.

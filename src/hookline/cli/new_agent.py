@@ -21,7 +21,7 @@ INSTRUCTIONS = "You look after the orders of a shop. Use the tools."
 
 @dataclass
 class Deps:
-    """What tools and hooks need besides the conversation: who asks, and the totals of the orders."""
+    """Data for tools and hooks besides the conversation: who asks, and the totals of the orders."""
 
     user: str
     orders: dict[str, float] = field(default_factory=lambda: {"A17": 40.0, "B20": 250.0})

@@ -81,7 +81,7 @@ _OBJECTS: Mapping[str, str] = {
     "after_tool": "the result",
     "message_sending": "the message",
 }
-"""What hooks change or block at a point."""
+"""Changes and blocks by hooks at a point."""
 
 
 def verb_phrase(verb: str, point: str) -> str:

@@ -1,4 +1,4 @@
-"""What users, sessions and agents have spent on model calls, and what is reserved for calls that are being made.
+"""Spending of users, sessions and agents on model calls, and reservations for calls that are being made.
 
 An amount is reserved before a call and settled after it. A reservation and the check of the limit are one transaction,
 so all processes that use a database share a limit, and none of them can exceed it.
@@ -74,7 +74,7 @@ class Amount(Frozen, frozen=True):
 
 
 class SpendingAccount(Frozen, frozen=True):
-    """What a subject has spent in one window, which lasts from ``since`` to ``until`` (Unix time).
+    """Spending of a subject in one window, which lasts from ``since`` to ``until`` (Unix time).
 
     ``reserved`` is for calls that have not been settled. The limits are those of the last call; ``None`` is no limit.
     """

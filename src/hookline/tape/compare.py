@@ -44,7 +44,7 @@ class Decision(msgspec.Struct, frozen=True):
 
     @property
     def what(self) -> str:
-        """What the hook did, such as ``no_mail blocked the call at before_tool``."""
+        """The action of the hook, such as ``no_mail blocked the call at before_tool``."""
         return f"{self.hook} {verb_phrase(self.verb, self.point)}"
 
     def __str__(self) -> str:

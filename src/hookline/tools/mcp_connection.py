@@ -30,7 +30,7 @@ class Asker(msgspec.Struct, frozen=True, eq=False):
 
 
 _ASKER: ContextVar[Asker | None] = ContextVar("hookline_mcp_asker", default=None)
-"""Who asks for the current call. A server before version 2026-07-28 does not say to which call its question belongs."""
+"""The asker of the current call. A server before version 2026-07-28 does not say to which call its question belongs."""
 
 SILENCE = 300.0
 """Seconds without data after which an HTTP server counts as dead, at least. Calls with a long time limit extend it."""

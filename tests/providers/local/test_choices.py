@@ -1,4 +1,4 @@
-"""What a request says plainly decides: values of enumerations, switches, and which of two opposite tools."""
+"""A request that says it plainly decides: values of enumerations, switches, and which of two opposite tools."""
 
 from typing import Literal
 

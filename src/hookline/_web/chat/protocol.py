@@ -47,7 +47,7 @@ class Ready(Part, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a hook or a person decided about a call, as words. ``gate`` is the sign of the hook line."""
+    """A decision of a hook or a person about a call, in words. ``gate`` is the sign of the hook line."""
 
     word: str
     tone: str
@@ -197,7 +197,7 @@ class Speaker(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What a page is made with.
+    """The parts of which a page is made.
 
     Args:
         title: the name of what answers, where no speaker is known.

@@ -1,4 +1,4 @@
-"""What the web channel sends to an open page: messages, steps, drafts and calls that wait for a decision."""
+"""Messages, steps, drafts and waiting calls that the web channel sends to an open page."""
 
 from __future__ import annotations
 

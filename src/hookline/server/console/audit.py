@@ -155,7 +155,7 @@ class AuditPages:
 
 
 class Verdict(NamedTuple):
-    """What was decided, or how something ended: a word, its colour, and the gate of the hook line, if it is one."""
+    """A decision or an ending: a word, its colour, and its gate in the hook line, if it has one."""
 
     word: str
     tone: str

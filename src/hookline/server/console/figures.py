@@ -43,7 +43,7 @@ BEFORE: Mapping[str, str] = {
     "week": "the week before",
     "month": "the 30 days before",
 }
-"""What the figures of each period are shown beside."""
+"""The period beside which the figures of each period are shown."""
 MAX_LIMITS = 100
 """Maximum number of accounts shown under the spending limits."""
 DELAY = 2.0
