@@ -12,6 +12,7 @@ NAMES = {
     "openai_python": "OpenAI SDK for Python",
     "openai_js": "OpenAI SDK for JavaScript",
     "llm": "`llm`",
+    "litellm": "LiteLLM",
     "vercel_ai": "Vercel AI SDK",
     "mcp": "MCP client conformance",
 }
