@@ -451,7 +451,7 @@ class DurableRuns:
         return failing is not None and time.monotonic() < failing.until
 
     def _failed(self, run_id: str, entries: int) -> None:
-        """Note that a database interrupted a run, or its ``deps`` could not be created. It began with this many entries in its journal.
+        """Note that a run was interrupted by a database, or has no ``deps`` yet. Its journal has this many entries.
 
         On a full disk, for example, a run cannot store what its model answered. Each time that it goes on, it calls
         the model again.
