@@ -135,7 +135,9 @@ class ProxyLogin:
     def identify(self, scope: Scope) -> tuple[Caller | None, str]:
         """Return the person of a request; ``None`` if the request names nobody, and the problem if it must not."""
         named = [
-            value.decode("utf-8", "surrogateescape").strip() for key, value in scope["headers"] if key == self._header
+            value.decode("utf-8", "surrogateescape").strip(" \t")
+            for key, value in scope["headers"]
+            if key == self._header
         ]
         if not named:
             return None, ""
