@@ -7,7 +7,7 @@ function of a tool seems to start is reported in the log, because the code of th
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import isfunction, ismethod, ismodule, unwrap
 from types import CodeType
@@ -42,32 +42,24 @@ class UnseenCalls:
         self._reported: set[str] = set()
         self._searched: WeakSet[Any] = WeakSet()
 
-    def refuse_tool(self, name: str, what: str, instead: str = "Remove it") -> None:
+    def refuse(
+        self, name: str, what: str, instead: str = "Remove it", points: Sequence[Point[Any]] = TOOL_POINTS
+    ) -> None:
         """Refuse a tool whose calls hooks cannot judge, unless it is named in ``unguarded=``.
 
         Args:
             name: the name of the tool.
             what: what it is, such as "the tool 'search' is run by the provider".
             instead: what to do instead of allowing it.
+            points: where a hook must be; ``CALL_POINTS`` for a tool that runs another agent.
 
         Raises:
-            RegistrationError: there is a hook at ``before_tool`` or ``after_tool``.
+            RegistrationError: there is a hook at one of these points.
         """
-        if points := self._points(name, TOOL_POINTS):
+        if judging := self._points(name, points):
+            point = judging[0]
             raise RegistrationError(
-                f"{what}: hooks at {points[0]} cannot judge its calls. {instead}, or allow it with unguarded=[{name!r}]"
-            )
-
-    def refuse_agent(self, name: str, what: str, instead: str) -> None:
-        """Refuse a tool that runs another agent without hooks, like :meth:`refuse_tool`.
-
-        Raises:
-            RegistrationError: there is a hook around the calls of models or tools.
-        """
-        if points := self._points(name, CALL_POINTS):
-            raise RegistrationError(
-                f"{what}, whose calls hooks at {points[0]} cannot judge. {instead}, or allow it with "
-                f"unguarded=[{name!r}]"
+                f"{what}: hooks at {point} cannot judge its calls. {instead}, or allow it with unguarded=[{name!r}]"
             )
 
     def report_agent(self, name: str, what: str, instead: str) -> None:
@@ -105,7 +97,7 @@ class UnseenCalls:
             if (name := name_of(value)) is not None:
                 self.report_agent(tool, f"the tool {tool!r} uses the agent {name!r}", instead)
 
-    def _points(self, name: str, points: Iterable[Point[Any]]) -> list[Point[Any]]:
+    def _points(self, name: str, points: Sequence[Point[Any]]) -> list[Point[Any]]:
         """Return the points that have a hook: of this adapter, or of the run in which the framework is started."""
         if name in self._unguarded:
             return []

@@ -228,7 +228,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         unseen = self._adapter.unseen
         try:
             for name in _provider_tools(request):
-                unseen.refuse_tool(name, f"the tool {name!r} is run by the provider")
+                unseen.refuse(name, f"the tool {name!r} is run by the provider")
         except RegistrationError:
             run.run.cancel("the provider runs a tool that hooks cannot judge")
             raise

@@ -123,7 +123,7 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
     def _check_native(self, native_tools: Iterable[Any]) -> None:
         """Refuse tools that the provider runs, because no hook could judge their calls."""
         for tool in native_tools:
-            self._adapter.unseen.refuse_tool(tool.kind, f"the native tool {tool.kind!r} is run by the provider")
+            self._adapter.unseen.refuse(tool.kind, f"the native tool {tool.kind!r} is run by the provider")
 
     async def wrap_run(self, ctx: Any, *, handler: Any) -> Any:
         """Start and end Hookline's run."""
