@@ -89,13 +89,17 @@ class UnseenCalls:
             name_of: returns the name of an agent without hooks, and ``None`` for other values.
             instead: what to do.
         """
+        for value in self.new_values_of(function):
+            if (name := name_of(value)) is not None:
+                self.report_agent(tool, f"the tool {tool!r} uses the agent {name!r}", instead)
+
+    def new_values_of(self, function: Any) -> Iterator[Any]:
+        """Yield the objects that a function uses (:func:`values_of`), if it was not searched before."""
         if isfunction(function):
             if function in self._searched:
                 return
             self._searched.add(function)
-        for value in values_of(function):
-            if (name := name_of(value)) is not None:
-                self.report_agent(tool, f"the tool {tool!r} uses the agent {name!r}", instead)
+        yield from values_of(function)
 
     def _points(self, name: str, points: Sequence[Point[Any]]) -> list[Point[Any]]:
         """Return the points that have a hook: of this adapter, or of the run in which the framework is started."""

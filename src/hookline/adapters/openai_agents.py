@@ -202,6 +202,12 @@ class HooklineRunner:
                     "Give it a function tool that calls 'await runner.run(other_agent, task)' on this HooklineRunner",
                     CALL_POINTS,
                 )
+            elif any(value is sdk.Runner for value in unseen.new_values_of(_function_of(tool))):
+                unseen.report_agent(
+                    tool.name,
+                    f"{what} uses the SDK's Runner",
+                    "Use 'await runner.run(agent, task)' of this HooklineRunner",
+                )
 
 
 class _Run:
@@ -654,6 +660,12 @@ class _ModelCall:
             )
         response = response.model_copy(update={"output": output, "usage": usage})
         return ResponseCompletedEvent(response=response, sequence_number=self._number + 1, type="response.completed")
+
+
+def _function_of(tool: Any) -> Any:
+    """Return the function that a tool was made of, or ``None`` if it is not known."""
+    invoke = getattr(tool.on_invoke_tool, "_invoke_tool_impl", tool.on_invoke_tool)
+    return inspect.getclosurevars(invoke).nonlocals.get("the_func", invoke) if inspect.isfunction(invoke) else None
 
 
 class _ToolFailedError(PlainError):
