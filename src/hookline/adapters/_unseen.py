@@ -12,7 +12,7 @@ from functools import partial
 from inspect import isfunction, ismethod, ismodule, unwrap
 from types import CodeType
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from .._kernel.errors import RegistrationError
 from .._kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_TOKEN, Point
@@ -40,7 +40,8 @@ class UnseenCalls:
     def __init__(self, framework: str, hooks: HookRegistry, unguarded: frozenset[str]) -> None:
         self._framework, self._hooks, self._unguarded = framework, hooks, unguarded
         self._reported: set[str] = set()
-        self._searched: WeakSet[Any] = WeakSet()
+        self._searched: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+        """The functions that were searched; of objects with such methods, the names of these."""
 
     def refuse(
         self, name: str, what: str, instead: str = "Remove it", points: Sequence[Point[Any]] = TOOL_POINTS
@@ -95,11 +96,15 @@ class UnseenCalls:
 
     def new_values_of(self, function: Any) -> Iterator[Any]:
         """Yield the objects that a function uses (:func:`values_of`), if it was not searched before."""
-        if isfunction(function):
-            if function in self._searched:
-                return
-            self._searched.add(function)
-        yield from values_of(function)
+        owner = function if isfunction(function) else getattr(function, "__self__", function)
+        try:
+            searched = self._searched.setdefault(owner, set())
+        except TypeError:  # it has no hash or no weak reference
+            searched = set()
+        name = str(getattr(function, "__name__", ""))
+        if name not in searched:
+            searched.add(name)
+            yield from values_of(function)
 
     def _points(self, name: str, points: Sequence[Point[Any]]) -> list[Point[Any]]:
         """Return the points that have a hook: of this adapter, or of the run in which the framework is started."""

@@ -226,18 +226,18 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
             RegistrationError: hooks could not judge the calls of a tool.
         """
         unseen = self._adapter.unseen
+        instead = "Give it a HooklineMiddleware: create_agent(middleware=[...])"
         try:
             for name in _provider_tools(request):
                 unseen.refuse(name, f"the tool {name!r} is run by the provider")
         except RegistrationError:
             run.run.cancel("the provider runs a tool that hooks cannot judge")
             raise
-        for tool in request.tools:
+        for tool in () if "tools" in run.memo else request.tools:
             if not isinstance(tool, dict):
                 function = getattr(tool, "coroutine", None) or getattr(tool, "func", None) or tool._run
-                unseen.report_agents_of(
-                    tool.name, function, _bare_agent, "Give it a HooklineMiddleware: create_agent(middleware=[...])"
-                )
+                unseen.report_agents_of(tool.name, function, _bare_agent, instead)
+        run.memo["tools"] = True
 
     # Tool calls.
 
@@ -439,7 +439,8 @@ class _ModelCall:
         config = var_child_runnable_config.get()
         if not handlers or config is None:
             return
-        callbacks = config["callbacks"].copy()
+        callbacks: Any = config["callbacks"]
+        callbacks = callbacks.copy()
         callbacks.set_handlers(handlers)
         name = getattr(self._given.model, "name", None) or type(self._given.model).__name__
         for message in response.result:

@@ -203,11 +203,8 @@ class HooklineRunner:
                     CALL_POINTS,
                 )
             elif any(value is sdk.Runner for value in unseen.new_values_of(_function_of(tool))):
-                unseen.report_agent(
-                    tool.name,
-                    f"{what} uses the SDK's Runner",
-                    "Use 'await runner.run(agent, task)' of this HooklineRunner",
-                )
+                instead = "Use 'await runner.run(agent, task)' of this HooklineRunner"
+                unseen.report_agent(tool.name, f"{what} uses the SDK's Runner", instead)
 
 
 class _Run:
