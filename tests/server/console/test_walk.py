@@ -218,7 +218,8 @@ class _Walker:
 
     async def _links(self):
         hrefs = await self.page.eval_on_selector_all(
-            "a[href]", "all => all.map((each) => new URL(each.getAttribute('href'), document.baseURI).href)"
+            "a[href]:not([href^='#'])",  # places of the page itself, which may say that a field was filled in wrongly
+            "all => all.map((each) => new URL(each.getAttribute('href'), document.baseURI).href)",
         )
         return {url.removeprefix(self.server.url) for url in hrefs if url.startswith(self.server.url)}
 
