@@ -271,7 +271,7 @@ def _render_hooks(found: HooksView, query: HooksQuery, base: str) -> Sections:
         "total": total,
         "rest": total - sum(hook.seconds for hook in hooks if _is_rule(hook)),
         "slowest": slowest if slowest and slowest.seconds else None,
-        "worst": max((hook.seconds for hook in hooks), default=0.0),
+        "worst": max((hook.seconds for hook in rules or hooks), default=0.0),
         "run_seconds": found.run_seconds,
         "share": partial(_share, whole=found.run_seconds),
         "since": found.since,
