@@ -206,6 +206,7 @@ class FiguresPages:
                 for bar, size, was in zip(found.bars, sizes, earlier, strict=True)
             ],
             "lines": lines,
+            "between": lines[-2][0],
             "has_before": bool(before),
             "words_before": BEFORE.get(query.range, ""),
             "labelled": [found.bars[place] for place in sorted({round(last * n / 4) for n in range(5)})]
