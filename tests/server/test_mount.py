@@ -302,6 +302,15 @@ async def test_the_application_names_the_caller_and_none_is_401(tmp_path, authen
         assert (await client.get("/healthz", headers={"x-user": ""})).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/", "/console", "/console/inbox", "/console/login"])
+async def test_a_browser_that_the_application_does_not_know_is_asked_to_log_in_there(tmp_path, path):
+    async with client_of(host_of(mounted(tmp_path)), user="") as client:
+        answer = await client.get(path, headers={"accept": "text/html"}, follow_redirects=True)
+        assert (answer.status_code, answer.headers["content-type"]) == (401, "text/html; charset=utf-8")
+        assert "This application does not know the caller: log in first." in answer.text
+        assert "<form" not in answer.text
+
+
 async def test_a_caller_has_the_same_rights_as_a_key(tmp_path):
     async with client_of(host_of(mounted(tmp_path))) as client:
         run = (await client.post("/runs", json={"task": "hi", "wait": 30})).json()["id"]
