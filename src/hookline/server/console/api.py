@@ -71,7 +71,7 @@ class ConsoleApi:
     ) -> None:
         self.login = LoginPages(keys, gate)
         self._live = LiveViews(service.pulse, halts, partial(_waiting, service), has_tickets=tickets is not None)
-        approvals = ApprovalService(service.approvals, audit, service.agents.clean)
+        approvals = ApprovalService(service.approvals, audit)
         self._has_tickets = tickets is not None
         self._has_login = keys is not None
         self._pages = (
