@@ -320,3 +320,83 @@ async def test_a_client_without_middleware_is_refused():
     agent = Agent(client=Bare(), middleware=[HooklineMiddleware(only_drafts)])
     with pytest.raises(RegistrationError, match="need a chat client with ChatMiddlewareLayer"):
         await agent.run("Hello.")
+
+
+# What hooks cannot see.
+
+
+async def say_go(agent, *, stream, **options):
+    if stream:
+        return await agent.run("Go.", stream=True, **options).get_final_response()
+    return await agent.run("Go.", **options)
+
+
+def judging(point):
+    @hook(point)
+    def judge(ctx, payload):
+        return None
+
+    return judge
+
+
+PROVIDER_TOOLS = [
+    (BEFORE_TOOL, {"type": "web_search"}, "web_search"),
+    (AFTER_TOOL, {"type": "code_interpreter", "container": {}}, "code_interpreter"),
+    (BEFORE_TOOL, {"type": "mcp", "name": "files"}, "files"),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("place", ["agent", "run", "options"])
+@pytest.mark.parametrize(("point", "given", "name"), PROVIDER_TOOLS)
+async def test_a_tool_that_the_provider_runs_is_refused_unless_it_is_named(point, given, name, place, stream):
+    options = {"run": {"tools": [given]}, "options": {"options": {"tools": [given]}}}.get(place, {})
+    tools = [given] if place == "agent" else []
+    agent = agent_of([reply("Done.")], tools, HooklineMiddleware(judging(point)))
+    message = rf"the tool {name!r} is run by the provider: hooks at {point} .* unguarded=\[{name!r}\]"
+    with pytest.raises(RegistrationError, match=message):
+        await say_go(agent, stream=stream, **options)
+    assert agent.client.script.requests == []
+    agent = agent_of([reply("Done.")], tools, HooklineMiddleware(judging(point), unguarded=[name]))
+    assert (await say_go(agent, stream=stream, **options)).text == "Done."
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("point", [BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL])
+async def test_an_agent_as_a_tool_without_the_middleware_is_refused_unless_it_is_named(point, stream, write, tmp_path):
+    helper = agent_of([reply("Done.")], [write], name="helper")
+    turns = [call("helper", task="Write."), reply("Done.")]
+    agent = agent_of(turns, [helper.as_tool()], HooklineMiddleware(judging(point)))
+    message = rf"the tool 'helper' runs the agent 'helper': hooks at {point} .*middleware.*unguarded=\['helper'\]"
+    with pytest.raises(RegistrationError, match=message):
+        await say_go(agent, stream=stream)
+    assert helper.client.script.requests == []
+    agent = agent_of(turns, [helper.as_tool()], HooklineMiddleware(judging(point), unguarded=["helper"]))
+    assert (await say_go(agent, stream=stream)).text == "Done."
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_agent_as_a_tool_with_the_middleware_is_judged(write, tmp_path, stream):
+    middleware = HooklineMiddleware(only_drafts)
+    helper = agent_of([call("write", path="passwords.txt"), reply("Done.")], [write], middleware, name="helper")
+    agent = agent_of([call("helper", task="Write."), reply("Done.")], [helper.as_tool()], middleware)
+    assert (await say_go(agent, stream=stream)).text == "Done."
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("case", ["without", "with"])
+async def test_an_agent_without_hooks_in_the_function_of_a_tool_is_reported_once(case, caplog):
+    middleware = HooklineMiddleware(only_drafts)
+    helper = agent_of([reply("42")] * 2, [], *([middleware] if case == "with" else []), name="helper")
+
+    @tool(approval_mode="never_require")
+    async def ask() -> str:
+        """Ask."""
+        return (await helper.run("Go.")).text
+
+    for _ in range(2):
+        await agent_of([call("ask"), reply("Done.")], [ask], middleware).run("Go.")
+    found = [text for each in caplog.records if "do not judge" in (text := each.getMessage())]
+    assert len(found) == (1 if case == "without" else 0)
+    if found:
+        assert "the tool 'ask' uses the agent 'helper', whose calls Hookline's hooks do not judge" in found[0]

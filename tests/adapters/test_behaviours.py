@@ -39,6 +39,7 @@ def test_there_are_forty_behaviours():
     assert len(BEHAVIOURS) == 40
 
 
+@pytest.mark.filterwarnings("ignore:agent.run.. blocks the event loop")  # in a sync tool, which Google ADK calls there
 @pytest.mark.parametrize("sentence", BEHAVIOURS)
 @pytest.mark.parametrize(
     ("driver", "mode"), [pytest.param(each, mode, id=f"{each.name}-{mode}") for each in DRIVERS for mode in each.modes]

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from inspect import isclass
 from types import SimpleNamespace
@@ -359,6 +360,117 @@ def test_an_unknown_option_is_refused_with_advice(option, advice):
 def test_a_list_of_names_is_not_a_text(names):
     with pytest.raises(RegistrationError, match=r"unguarded= takes a list of names, such as \['web_search'\]"):
         checked_names("unguarded", names)
+
+
+def judging(point):
+    @hook(point)
+    def judge(ctx, payload):
+        return None
+
+    return judge
+
+
+@pytest.mark.parametrize("point", [BEFORE_TOOL, AFTER_TOOL])
+def test_a_tool_that_hooks_cannot_judge_is_refused_unless_it_is_named(point):
+    message = rf"search is run elsewhere: hooks at {point} cannot judge its calls. Remove it, .*unguarded=\['search'\]"
+    with pytest.raises(RegistrationError, match=message):
+        attach(judging(point)).unseen.refuse("search", "search is run elsewhere")
+    attach(judging(point), unguarded=["search"]).unseen.refuse("search", "search is run elsewhere")
+    attach(judging(AFTER_LLM)).unseen.refuse("search", "search is run elsewhere")
+
+
+def test_a_hook_that_is_added_later_refuses_a_tool_that_it_cannot_judge():
+    registry = HookRegistry()
+    adapter = attach(registry)
+    adapter.unseen.refuse("search", "search is run elsewhere")
+    registry.register(judging(BEFORE_TOOL))
+    with pytest.raises(RegistrationError, match="hooks at before_tool cannot judge its calls"):
+        adapter.unseen.refuse("search", "search is run elsewhere")
+
+
+async def test_the_hooks_of_an_outer_run_refuse_a_tool_that_they_cannot_judge():
+    refused = []
+
+    @tool
+    def inner() -> str:
+        """Start a framework."""
+        try:
+            attach().unseen.refuse("search", "search is run elsewhere")
+        except RegistrationError as error:
+            refused.append(str(error))
+        return "done"
+
+    model = ScriptedModel([call("inner"), reply("Done.")])
+    await Agent("outer", llm=model, tools=[inner], hooks=[judging(BEFORE_TOOL)]).arun("Go.")
+    assert len(refused) == 1
+    assert "hooks at before_tool cannot judge its calls" in refused[0]
+
+
+class Helper:
+    """Stands for an agent of a framework."""
+
+
+HELPER = Helper()
+
+
+def ask_global():
+    return HELPER
+
+
+def ask_through_another_function():
+    return [ask_global() for _ in range(1)]
+
+
+class Asks:
+    def __init__(self, helper):
+        self.helper = helper
+
+    def ask(self):
+        return self.helper
+
+    def __call__(self):
+        return self.helper
+
+
+def ask_given(helper, question):
+    return helper
+
+
+def closing_over(helper):
+    def ask():
+        return lambda: helper
+
+    return ask
+
+
+FUNCTIONS = {
+    "global": ask_global,
+    "through another function": ask_through_another_function,
+    "closure": closing_over(HELPER),
+    "method": Asks(HELPER).ask,
+    "object": Asks(HELPER),
+    "partial": partial(ask_given, HELPER),
+    "keyword of a partial": partial(ask_given, helper=HELPER),
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_an_agent_without_hooks_that_the_function_of_a_tool_uses_is_reported_once(function, caplog):
+    unseen = attach(judging(BEFORE_TOOL)).unseen
+    for _ in range(2):
+        unseen.report_agents_of("ask", function, lambda value: "helper" if value is HELPER else None, "Attach hooks")
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning == (
+        "Frame: the tool 'ask' uses the agent 'helper', whose calls Hookline's hooks do not judge. Attach hooks, or "
+        "allow it with unguarded=['ask']"
+    )
+
+
+@pytest.mark.parametrize("function", [print, None, ask_given, closing_over(None), str.upper])
+def test_a_function_without_an_agent_is_not_reported(function, caplog):
+    unseen = attach(judging(BEFORE_TOOL)).unseen
+    unseen.report_agents_of("ask", function, lambda value: "helper" if isinstance(value, Helper) else None, "Attach")
+    assert caplog.records == []
 
 
 def test_a_plugin_with_tools_is_refused():

@@ -6,12 +6,14 @@ import pytest
 
 pytest.importorskip("google.adk")
 
-from google.adk.agents import LlmAgent, ParallelAgent
+from google.adk.agents import BaseAgent, LlmAgent, ParallelAgent
 from google.adk.apps import App
+from google.adk.code_executors.base_code_executor import BaseCodeExecutor
+from google.adk.code_executors.code_execution_utils import CodeExecutionResult
 from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.runners import InMemoryRunner
-from google.adk.tools import FunctionTool
+from google.adk.tools import FunctionTool, google_search, url_context
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_toolset import BaseToolset
 from google.genai import types
@@ -413,3 +415,130 @@ def test_a_hook_that_replaces_the_final_reply_is_refused_when_it_is_attached():
 
     with pytest.raises(RegistrationError, match="Google ADK cannot do 'replace' there. ADK has sent the last event"):
         HooklinePlugin(sign)
+
+
+# What hooks cannot see.
+
+
+async def say_go(agent, *plugins):
+    try:
+        await Conversation(agent, *plugins).say("Go.")
+    except RegistrationError as error:
+        return str(error)
+    except RuntimeError as error:  # ADK makes one of all errors of a plugin
+        return str(error.__cause__)
+    return None
+
+
+class Notes(BaseCodeExecutor):
+    """Notes the code that it is to run."""
+
+    ran: list[str] = []
+
+    def execute_code(self, invocation_context, code_execution_input):
+        self.ran.append(code_execution_input.code)
+        return CodeExecutionResult(stdout="done")
+
+
+CODE = reply("```python\nprint(1)\n```")
+
+
+@pytest.mark.parametrize("point", [BEFORE_TOOL, AFTER_TOOL])
+async def test_a_code_executor_is_refused_unless_it_is_named(point):
+    @hook(point)
+    def judge(ctx, payload):
+        return None
+
+    model, executor = model_of(CODE, reply("Done.")), Notes()
+    agent = LlmAgent(name="a", model=model, code_executor=executor)
+    error = await say_go(agent, HooklinePlugin(judge))
+    assert f"the code executor 'Notes' of agent 'a' runs code in replies of the model: hooks at {point}" in error
+    assert "Run code in a function tool, or allow it with unguarded=['Notes']" in error
+    assert (model.script.requests, executor.ran) == ([], [])
+    assert await say_go(agent, HooklinePlugin(judge, unguarded=["Notes"])) is None
+    assert len(executor.ran) == 1
+
+
+async def test_the_code_executor_of_a_subagent_is_refused():
+    helper = LlmAgent(name="helper", model=model_of(CODE), description="Helps.", code_executor=Notes())
+    turn = call("transfer_to_agent", agent_name="helper")
+    agent = LlmAgent(name="a", model=model_of(turn), sub_agents=[helper])
+
+    @guard(BEFORE_TOOL, tools="shell")
+    def judge(ctx, request):
+        return None
+
+    assert "the code executor 'Notes' of agent 'helper'" in await say_go(agent, HooklinePlugin(judge))
+    assert helper.code_executor.ran == []
+
+
+def searching(tool):
+    model = Scripted(model="gemini-2.5-flash", script=ScriptedModel([reply("Done.")]))
+    return LlmAgent(name="a", model=model, tools=[tool])
+
+
+@pytest.mark.parametrize("point", [BEFORE_TOOL, AFTER_TOOL])
+@pytest.mark.parametrize(("tool", "name"), [(google_search, "google_search"), (url_context, "url_context")])
+async def test_a_tool_that_the_provider_runs_is_refused_unless_it_is_named(tool, name, point):
+    @hook(point)
+    def judge(ctx, payload):
+        return None
+
+    agent = searching(tool)
+    error = await say_go(agent, HooklinePlugin(judge))
+    assert f"the tool {name!r} is run by the provider: hooks at {point} cannot judge its calls" in error
+    assert f"unguarded=[{name!r}]" in error
+    assert agent.model.script.requests == []
+    assert await say_go(agent, HooklinePlugin(judge, unguarded=[name])) is None
+
+
+async def test_a_tool_of_the_provider_that_a_callback_adds_is_refused():
+    def add(callback_context, llm_request):
+        llm_request.config.tools = [types.Tool(google_search=types.GoogleSearch())]
+
+    agent = LlmAgent(name="a", model=model_of(reply("Done.")), before_model_callback=add)
+    assert "'google_search' is run by the provider" in await say_go(agent, HooklinePlugin(only_drafts))
+
+
+async def test_an_agent_as_a_tool_without_plugins_is_refused(write, tmp_path):
+    helper = LlmAgent(name="helper", model=model_of(call("write", path="passwords.txt"), reply("Done.")), tools=[write])
+    agent = LlmAgent(name="a", model=model_of(reply("Hi.")), tools=[AgentTool(helper, include_plugins=False)])
+    error = await say_go(agent, HooklinePlugin(only_drafts))
+    assert "the tool 'helper' of agent 'a' runs another agent without plugins: hooks at before_tool cannot" in error
+    assert "Leave out include_plugins=False, or allow it with unguarded=['helper']" in error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("case", ["without", "with"])
+async def test_an_agent_without_hooks_in_the_function_of_a_tool_is_reported_once(case, caplog):
+    plugin = HooklinePlugin(only_drafts)
+    helper = LlmAgent(name="helper", model=model_of(reply("42")))
+    runner = InMemoryRunner(app=App(name="other", root_agent=helper, plugins=[plugin] if case == "with" else []))
+
+    async def ask() -> str:
+        """Ask."""
+        await runner.run_debug("Go.", quiet=True)
+        return "42"
+
+    agent = LlmAgent(name="a", model=model_of(reply("Done."), reply("Done.")), tools=[ask])
+    conversation = Conversation(agent, plugin)
+    await conversation.say("Go.")
+    await conversation.say("Go on.")
+    found = [text for each in caplog.records if "do not judge" in (text := each.getMessage())]
+    assert len(found) == (1 if case == "without" else 0)
+    if found:
+        assert "the tool 'ask' uses the agent 'helper', whose calls Hookline's hooks do not judge" in found[0]
+
+
+async def test_an_agent_that_calls_models_elsewhere_is_reported(caplog):
+    class RemoteA2aAgent(BaseAgent):
+        """Stands for the agent of ADK of this name, which needs another package."""
+
+        async def _run_async_impl(self, ctx):
+            return
+            yield
+
+    await Conversation(RemoteA2aAgent(name="far"), HooklinePlugin(only_drafts)).say("Go.")
+    found = [text for each in caplog.records if "do not judge" in (text := each.getMessage())]
+    assert len(found) == 1
+    assert "the agent 'far' is a RemoteA2aAgent, whose calls Hookline's hooks do not judge" in found[0]

@@ -14,6 +14,7 @@ from mcp.types import CallToolResult, TextContent  # noqa: E402
 from mcp.types import Tool as McpTool  # noqa: E402
 from pydantic import BaseModel  # noqa: E402
 
+from hookline import Agent as OuterAgent  # noqa: E402
 from hookline import HookRegistry, HookResult, RunFailedError, guard, hook, observer  # noqa: E402
 from hookline.adapters._openai_items import Conversation  # noqa: E402
 from hookline.adapters.openai_agents import HooklineRunner  # noqa: E402
@@ -22,6 +23,7 @@ from hookline.models import ScriptedModel, call, reply  # noqa: E402
 from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_STOP  # noqa: E402
 
 from .drivers.openai_agents import CONFIG, Scripted  # noqa: E402
+from .loops import in_thread  # noqa: E402
 
 ran: list[str] = []
 
@@ -200,6 +202,75 @@ async def test_a_tool_whose_calls_no_hook_could_judge_is_refused_before_the_run(
     assert mine.model.script.requests == []
     result = await HooklineRunner(no_sudo, unguarded=[tool.name]).run(mine, "Go.", run_config=CONFIG)
     assert result.final_output == "Done."
+
+
+@pytest.mark.parametrize("mode", ["run", "run_sync", "run_streamed"])
+@pytest.mark.parametrize("point", [BEFORE_LLM, AFTER_LLM, AFTER_TOOL])
+async def test_an_agent_as_a_tool_is_refused_by_every_hook_around_calls(point, mode):
+    @hook(point)
+    def judge(ctx, payload):
+        return None
+
+    inner = agent([reply("Done.")], name="inner")
+    mine = agent([reply("Done.")], tools=[inner.as_tool("ask_inner", "Ask another agent.")])
+    runner = HooklineRunner(judge)
+    with pytest.raises(RegistrationError, match=f"runs another agent: hooks at {point} cannot judge its calls"):
+        match mode:
+            case "run":
+                await runner.run(mine, "Go.", run_config=CONFIG)
+            case "run_sync":
+                await in_thread(runner.run_sync, mine, "Go.", run_config=CONFIG)
+            case "run_streamed":
+                runner.run_streamed(mine, "Go.", run_config=CONFIG)
+    assert inner.model.script.requests == mine.model.script.requests == []
+
+
+async def test_a_hosted_tool_is_refused_by_a_hook_that_judges_results():
+    @hook(AFTER_TOOL)
+    def judge(ctx, result):
+        return None
+
+    mine = agent([reply("Done.")], tools=[sdk.WebSearchTool()])
+    with pytest.raises(RegistrationError, match="is no function: hooks at after_tool cannot judge its calls"):
+        await HooklineRunner(judge).run(mine, "Go.", run_config=CONFIG)
+
+
+async def test_the_hooks_of_an_outer_run_refuse_a_tool_that_they_cannot_judge():
+    mine = agent([reply("Done.")], tools=[sdk.WebSearchTool()])
+
+    async def ask() -> str:
+        """Ask another agent."""
+        return (await HooklineRunner().run(mine, "Go.", run_config=CONFIG)).final_output
+
+    model = ScriptedModel([call("ask"), reply("Done.")])
+    await OuterAgent("outer", llm=model, tools=[ask], hooks=[no_sudo]).arun("Go.")
+    assert "is no function: hooks at before_tool cannot judge its calls" in model.requests[1].messages[-1].content
+    assert mine.model.script.requests == []
+
+
+@pytest.mark.parametrize("case", ["without", "with"])
+async def test_a_tool_that_runs_agents_without_the_hooks_is_reported_once(case, caplog):
+    runner = HooklineRunner(no_sudo)
+    inner = agent([reply("42")] * 2, name="inner")
+
+    @sdk.function_tool
+    async def ask_bare() -> str:
+        """Ask another agent."""
+        return (await sdk.Runner.run(inner, "Go.", run_config=CONFIG)).final_output
+
+    @sdk.function_tool
+    async def ask() -> str:
+        """Ask another agent."""
+        return (await runner.run(inner, "Go.", run_config=CONFIG)).final_output
+
+    mine = agent([reply("Done.")] * 2, tools=[ask_bare if case == "without" else ask])
+    for _ in range(2):
+        await runner.run(mine, "Go.", run_config=CONFIG)
+    found = [text for each in caplog.records if "do not judge" in (text := each.getMessage())]
+    assert len(found) == (1 if case == "without" else 0)
+    if found:
+        assert "the tool 'ask_bare' of agent 'agent' uses the SDK's Runner, whose calls Hookline's hooks do" in found[0]
+        assert "unguarded=['ask_bare']" in found[0]
 
 
 async def test_hooks_that_judge_no_tools_need_no_list_of_unguarded_tools():

@@ -1,6 +1,7 @@
 """The adapter of pydantic-ai: what is special about this framework. The rest is in ``test_behaviours.py``."""
 
 import asyncio
+import json
 from datetime import date
 from importlib import metadata
 from typing import Any
@@ -10,7 +11,16 @@ import pytest
 pytest.importorskip("pydantic_ai")
 
 from pydantic import BaseModel  # noqa: E402
-from pydantic_ai import Agent, ModelRetry, RunContext, ToolReturn  # noqa: E402
+from pydantic_ai import (  # noqa: E402
+    Agent,
+    ModelRetry,
+    NativeOutput,
+    PromptedOutput,
+    RunContext,
+    TextOutput,
+    ToolOutput,
+    ToolReturn,
+)
 from pydantic_ai.capabilities import AbstractCapability, NativeTool  # noqa: E402
 from pydantic_ai.exceptions import UnexpectedModelBehavior  # noqa: E402
 from pydantic_ai.messages import (  # noqa: E402
@@ -38,6 +48,7 @@ from hookline.models import ScriptedModel, call, reply  # noqa: E402
 from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_STOP  # noqa: E402
 
 from .drivers.pydantic_ai import scripted  # noqa: E402
+from .loops import in_thread  # noqa: E402
 
 ran: list[str] = []
 
@@ -320,6 +331,169 @@ async def test_a_native_tool_is_refused_unless_it_is_named():
     options = {"tools": (), "capabilities": [NativeTool(WebSearchTool())]}
     with pytest.raises(RegistrationError, match=r"native tool 'web_search' .* unguarded=\['web_search'\]"):
         await agent([reply("Hi.")], no_sudo, **options).run("Go.")
+
+
+async def test_a_native_tool_is_refused_by_a_hook_that_judges_results():
+    @guard(AFTER_TOOL)
+    def judge(ctx, result):
+        return None
+
+    with pytest.raises(RegistrationError, match=r"native tool 'web_search' .* hooks at after_tool cannot judge"):
+        await agent([reply("Hi.")], judge, tools=(), capabilities=[NativeTool(WebSearchTool())]).run("Go.")
+
+
+# Output functions.
+
+
+def send(command: str, day: date = date(2026, 1, 1)) -> str:
+    """Send a command."""
+    ran.append(f"{command} {day.day}")
+    return f"sent {command}"
+
+
+def note(command: str) -> str:
+    """Note a command."""
+    ran.append(f"note {command}")
+    return f"noted {command}"
+
+
+KINDS = {
+    "tool": (send, lambda text: call("final_result", command=text)),
+    "named tool": (ToolOutput(note, name="keep"), lambda text: call("keep", command=text)),
+    "one of several": ([send, note], lambda text: call("final_result_note", command=text)),
+    "text": (TextOutput(note), reply),
+    "native": (NativeOutput(note), lambda text: reply(json.dumps({"command": text}))),
+    "prompted": (PromptedOutput(note), lambda text: reply(json.dumps({"command": text}))),
+}
+
+
+@pytest.mark.parametrize("mode", ["run", "run_sync", "iter", "run_stream_events"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_output_function_is_judged_like_a_tool(kind, mode):
+    output_type, turn = KINDS[kind]
+    names = []
+
+    @guard(BEFORE_TOOL)
+    def look(ctx, request):
+        names.append(request.name)
+
+    mine = agent([turn("sudo ls"), turn("ls")], no_sudo, look, tools=(), output_type=output_type)
+    match mode:
+        case "run":
+            result = await mine.run("Go.")
+        case "run_sync":
+            result = await in_thread(mine.run_sync, "Go.")
+        case "iter":
+            async with mine.iter("Go.") as run:
+                async for _ in run:
+                    pass
+            result = run.result
+        case "run_stream_events":
+            async with mine.run_stream_events("Go.") as events:
+                result = [event async for event in events][-1].result
+    assert result.output in ("sent ls", "noted ls")
+    assert ran in (["ls 1"], ["note ls"])
+    assert set(names) <= {"send", "note"}
+    assert "No sudo here." in str(result.all_messages())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_stream_does_not_run_an_output_function_that_a_guard_blocks(kind):
+    output_type, turn = KINDS[kind]
+    mine = agent([turn("sudo ls"), turn("sudo ls")], no_sudo, tools=(), output_type=output_type)
+    with pytest.raises(UnexpectedModelBehavior):
+        async with mine.run_stream("Go.") as stream:
+            [part async for part in stream.stream_output(debounce_by=None)]
+    assert ran == []
+
+
+async def test_a_stream_runs_an_output_function_once_with_the_whole_output():
+    mine = agent([reply("one two three")], no_sudo, tools=(), output_type=TextOutput(note))
+    async with mine.run_stream("Go.") as stream:
+        outputs = [part async for part in stream.stream_output(debounce_by=None)]
+    assert outputs == ["noted one two three"]
+    assert ran == ["note one two three"]
+
+
+async def test_hooks_change_the_arguments_and_the_result_of_an_output_function():
+    @hook(BEFORE_TOOL)
+    def softer(ctx, request):
+        assert request.arguments == {"command": "ls", "day": "2026-01-02"}
+        return HookResult.replace({"arguments": {"command": "pwd", "day": "2026-01-03"}})
+
+    @hook(AFTER_TOOL)
+    def sign(ctx, result):
+        return HookResult.replace({"result": f"{result.result}!"})
+
+    turn = call("final_result", command="ls", day="2026-01-02")
+    result = await agent([turn], softer, sign, tools=(), output_type=send).run("Go.")
+    assert (result.output, ran) == ("sent pwd!", ["pwd 3"])
+
+
+async def test_a_hook_ends_the_run_at_an_output_function():
+    @guard(BEFORE_TOOL)
+    def end(ctx, request):
+        return HookResult.end("Ended.")
+
+    result = await agent([call("final_result", command="ls")], end, tools=(), output_type=send).run("Go.")
+    assert (result.output, ran) == ("Ended.", [])
+
+
+async def test_the_exception_of_an_output_function_is_raised_as_without_hooks():
+    def broken(command: str) -> str:
+        raise ConnectionError("the line is cut")
+
+    with pytest.raises(ConnectionError, match="the line is cut"):
+        await agent([call("final_result", command="ls")], no_sudo, tools=(), output_type=broken).run("Go.")
+
+
+async def test_a_capability_that_changes_the_judged_arguments_is_refused():
+    class Changes(AbstractCapability):
+        async def before_output_process(self, ctx, *, output_context, output):
+            return "sudo ls"
+
+    options = {"tools": (), "output_type": note, "capabilities": [Changes()]}
+    with pytest.raises(RegistrationError, match="another capability changes the arguments of an output function"):
+        await agent([call("final_result", command="ls")], no_sudo, **options).run("Go.")
+    assert ran == []
+
+
+async def test_an_output_without_a_function_is_no_call_of_a_tool():
+    class Place(BaseModel):
+        name: str
+
+    seen = []
+
+    @observer(BEFORE_TOOL)
+    def look(ctx, request):
+        seen.append(request.name)
+
+    result = await agent([call("final_result", name="Paris")], look, tools=(), output_type=Place).run("Go.")
+    assert (result.output, seen) == (Place(name="Paris"), [])
+
+
+# Agents without the hooks.
+
+
+@pytest.mark.parametrize("case", ["without", "with"])
+async def test_an_agent_without_hooks_in_a_tool_is_reported_once(case, caplog):
+    capability = HooklineCapability(no_sudo)
+    helper = Agent(
+        scripted(ScriptedModel([reply("42")] * 2)), name="helper", capabilities=[capability] if case == "with" else []
+    )
+
+    async def ask() -> str:
+        """Ask."""
+        return (await helper.run("Go.")).output
+
+    for _ in range(2):
+        mine = Agent(scripted(ScriptedModel([call("ask"), reply("Done.")])), tools=[ask], capabilities=[capability])
+        await mine.run("Go.")
+    found = [text for each in caplog.records if "do not judge" in (text := each.getMessage())]
+    assert len(found) == (1 if case == "without" else 0)
+    if found:
+        assert "the tool 'ask' uses the agent 'helper', whose calls Hookline's hooks do not judge" in found[0]
+        assert "Agent(capabilities=[...]), or allow it with unguarded=['ask']" in found[0]
 
 
 async def test_a_call_that_the_program_approves_is_judged_when_it_runs():

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("strands")
 
+from pydantic import BaseModel
 from strands import Agent, ToolContext, tool
 from strands.event_loop._retry import ModelRetryStrategy
 from strands.hooks import BeforeToolCallEvent
@@ -13,9 +14,9 @@ from strands.middleware import ExecuteToolStage, InvokeModelStage
 from strands.multiagent import GraphBuilder
 from strands.types.exceptions import ModelThrottledException
 
-from hookline import Message, guard, hook, observer
+from hookline import HookResult, Message, guard, hook, observer
 from hookline.adapters.strands import HooklinePlugin
-from hookline.errors import RegistrationError, RunFailedError
+from hookline.errors import HooklineError, RegistrationError, RunFailedError
 from hookline.models import ScriptedModel, call, reply
 from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END
 
@@ -191,12 +192,6 @@ async def test_an_error_of_the_model_reaches_the_program_as_it_is():
     assert ends == ["failed"]
 
 
-async def test_a_call_by_the_program_itself_is_not_a_call_of_the_model(write, tmp_path):
-    agent = agent_of([], [write], only_drafts)
-    agent.tool.write(path="passwords.txt")
-    assert (tmp_path / "passwords.txt").exists()
-
-
 async def test_a_guard_at_the_end_of_a_run_fails_closed():
     @guard(ON_RUN_END)
     def broken(ctx, result):
@@ -326,3 +321,212 @@ def test_messages_keep_their_role_and_their_error():
     )
     assert messages[1] == Message("tool", '{"code": 5}', (), "1", "read", is_error=True)
     assert messages[2] == Message("user", "And?")
+
+
+# Structured output.
+
+
+class Weather(BaseModel):
+    """The weather."""
+
+    place: str
+
+
+PARIS = call("Weather", place="Paris")
+
+
+@pytest.mark.parametrize("mode", ["async", "sync", "stream"])
+async def test_structured_output_is_the_reply_that_hooks_judge(mode):
+    seen = []
+
+    @observer(AFTER_LLM, ON_RUN_END)
+    def note(ctx, payload):
+        seen.append(payload.content if hasattr(payload, "content") else payload.reply)
+
+    @guard(BEFORE_TOOL)
+    def nothing(ctx, request):
+        return HookResult.block("No tools.")
+
+    agent = agent_of([PARIS], [], note, nothing)
+    if mode == "async":
+        result = await agent.invoke_async("Where?", structured_output_model=Weather)
+    elif mode == "sync":
+        result = await asyncio.to_thread(agent, "Where?", structured_output_model=Weather)
+    else:
+        async for event in agent.stream_async("Where?", structured_output_model=Weather):
+            result = event.get("result")
+    assert result.structured_output == Weather(place="Paris")
+    assert seen == ['{"place":"Paris"}', '{"place":"Paris"}']
+
+
+async def test_a_rail_that_rejects_structured_output_gets_another_reply():
+    @guard(AFTER_LLM)
+    def not_paris(ctx, answer):
+        return HookResult.retry("Elsewhere.") if "Paris" in answer.content else None
+
+    agent = agent_of([PARIS, call("Weather", place="Rome")], [], not_paris)
+    result = await agent.invoke_async("Where?", structured_output_model=Weather)
+    assert result.structured_output == Weather(place="Rome")
+
+
+@pytest.mark.parametrize("point", [AFTER_LLM, ON_RUN_END])
+async def test_structured_output_is_as_hooks_change_it(point):
+    @hook(point)
+    def hide(ctx, payload):
+        return HookResult.replace({"content" if point == AFTER_LLM else "reply": '{"place":"?"}'})
+
+    agent = agent_of([PARIS], [], hide)
+    result = await agent.invoke_async("Where?", structured_output_model=Weather)
+    assert result.structured_output == Weather(place="?")
+    if point == AFTER_LLM:
+        assert "Paris" not in str(agent.messages)
+
+
+async def test_structured_output_that_does_not_fit_after_a_hook_is_not_returned():
+    @hook(ON_RUN_END)
+    def hide(ctx, result):
+        return HookResult.replace({"reply": "Secret."})
+
+    with pytest.raises(HooklineError, match="replaced structured output by a text that is no Weather"):
+        await agent_of([PARIS], [], hide).invoke_async("Where?", structured_output_model=Weather)
+
+
+async def test_a_hook_that_ends_the_run_ends_it_without_structured_output():
+    @guard(AFTER_LLM)
+    def end(ctx, answer):
+        return HookResult.end("Ended.")
+
+    result = await agent_of([PARIS], [], end).invoke_async("Where?", structured_output_model=Weather)
+    assert (str(result).strip(), result.structured_output) == ("Ended.", None)
+
+
+@pytest.mark.filterwarnings("ignore:Agent.structured_output")
+@pytest.mark.parametrize("mode", ["async", "sync"])
+@pytest.mark.parametrize("point", [BEFORE_LLM, AFTER_LLM])
+async def test_the_old_method_for_structured_output_is_refused_with_the_alternative(mode, point):
+    @hook(point)
+    def judge(ctx, payload):
+        return None
+
+    agent = agent_of([PARIS], [], judge)
+    with pytest.raises(RegistrationError, match=r"Use agent\(prompt, structured_output_model=...\) instead"):
+        if mode == "async":
+            await agent.structured_output_async(Weather, "Where?")
+        else:
+            await asyncio.to_thread(agent.structured_output, Weather, "Where?")
+    assert agent.model.script.requests == []
+
+
+# Calls by the program itself.
+
+
+@pytest.mark.parametrize("path", ["passwords.txt", "draft.txt"])
+async def test_a_call_by_the_program_is_judged_in_a_run_of_its_own(write, tmp_path, path):
+    ended, results = [], []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ended.append(result.status)
+
+    @observer(AFTER_TOOL)
+    def look(ctx, result):
+        results.append(result.outcome)
+
+    agent = agent_of([reply("Done.")], [write], only_drafts, note, look)
+    result = await asyncio.to_thread(lambda: agent.tool.write(path=path))
+    allowed = path == "draft.txt"
+    assert result["status"] == ("success" if allowed else "error")
+    assert bool(list(tmp_path.iterdir())) == allowed
+    assert ended == ["completed"]
+    assert results == ["ok" if allowed else "blocked"]
+    assert str(await agent.invoke_async("Go on.")).strip() == "Done."
+
+
+async def test_a_call_by_the_program_whose_guard_fails_raises(write, tmp_path):
+    @guard(BEFORE_TOOL)
+    def broken(ctx, request):
+        raise ValueError("the guard is broken")
+
+    agent = agent_of([], [write], broken)
+    result = await asyncio.to_thread(call_or_error, agent)
+    assert "the guard is broken" in str(result)
+    assert list(tmp_path.iterdir()) == []
+
+
+def call_or_error(agent):
+    try:
+        return agent.tool.write(path="draft.txt")
+    except Exception as error:  # noqa: BLE001
+        return error
+
+
+# What hooks cannot see.
+
+
+def helper_of(*plugins):
+    model = Scripted(ScriptedModel([reply("42")] * 2))
+    return Agent(model=model, name="helper", plugins=list(plugins), callback_handler=None)
+
+
+@pytest.mark.parametrize("point", [BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL])
+@pytest.mark.parametrize("form", ["agent", "as_tool"])
+async def test_an_agent_without_the_plugin_as_a_tool_is_refused_unless_it_is_named(form, point):
+    @hook(point)
+    def judge(ctx, payload):
+        return None
+
+    helper = helper_of()
+    tools = [helper if form == "agent" else helper.as_tool()]
+    agent = agent_of([reply("Done.")], tools, judge)
+    message = rf"the tool 'helper' runs the agent 'helper': hooks at {point} .*plugins.*unguarded=\['helper'\]"
+    with pytest.raises(RegistrationError, match=message):
+        await agent.invoke_async("Go.")
+    assert agent.model.script.requests == []
+    model, plugin = Scripted(ScriptedModel([reply("Done.")])), HooklinePlugin(judge, unguarded=["helper"])
+    agent = Agent(model=model, tools=[helper_of()], plugins=[plugin], callback_handler=None)
+    assert str(await agent.invoke_async("Go.")).strip() == "Done."
+
+
+async def test_an_agent_with_the_plugin_is_a_tool():
+    plugin = HooklinePlugin(only_drafts)
+    model = Scripted(ScriptedModel([reply("Done.")]))
+    agent = Agent(model=model, tools=[helper_of(plugin)], plugins=[plugin], callback_handler=None)
+    assert str(await agent.invoke_async("Go.")).strip() == "Done."
+
+
+@pytest.mark.parametrize("case", ["without", "with"])
+async def test_an_agent_without_hooks_in_the_function_of_a_tool_is_reported_once(case, caplog):
+    plugin = HooklinePlugin(only_drafts)
+    helper = helper_of(*([plugin] if case == "with" else []))
+
+    @tool
+    async def ask() -> str:
+        """Ask."""
+        return str(await helper.invoke_async("Go."))
+
+    agent = Agent(
+        model=Scripted(ScriptedModel([call("ask"), reply("Done.")] * 2)),
+        tools=[ask],
+        plugins=[plugin],
+        callback_handler=None,
+    )
+    for _ in range(2):
+        await agent.invoke_async("Go.")
+    found = [text for each in caplog.records if "do not judge" in (text := each.getMessage())]
+    assert len(found) == (1 if case == "without" else 0)
+    if found:
+        assert "the tool 'ask' uses the agent 'helper', whose calls Hookline's hooks do not judge" in found[0]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"anthropic_tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+        {"params": {"tools": [{"type": "web_search"}]}},
+    ],
+)
+async def test_a_tool_that_the_provider_runs_is_refused(config, monkeypatch):
+    agent = agent_of([reply("Done.")], [], only_drafts)
+    monkeypatch.setattr(agent.model, "get_config", lambda: config)
+    with pytest.raises(RegistrationError, match="'web_search' is run by the provider: hooks at before_tool cannot"):
+        await agent.invoke_async("Go.")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._base.attachment import Attachment
@@ -319,3 +319,13 @@ def _write_choice(choice: str | None) -> Any:
     names = None if choice in ("required", "none") else [choice]
     calling = types.FunctionCallingConfig(mode=types.FunctionCallingConfigMode(mode), allowed_function_names=names)
     return types.ToolConfig(function_calling_config=calling)
+
+
+def provider_tools(llm_request: Any) -> Iterator[str]:
+    """Yield the names of the tools in a request that declare no functions: ADK does not call them."""
+    for tool in llm_request.config.tools or ():
+        about = tool.model_dump(exclude_none=True) if hasattr(tool, "model_dump") else None
+        if about is None:  # a Python function or an MCP session, which Google's SDK calls itself
+            yield str(getattr(tool, "__name__", type(tool).__name__))
+        else:
+            yield from sorted(about.keys() - {"function_declarations", "computer_use"})

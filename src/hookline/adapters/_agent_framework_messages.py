@@ -86,6 +86,15 @@ class ChatRequest:
         return FunctionTool(name=spec.name, description=spec.description, input_model=thaw(spec.parameters), func=None)
 
 
+def provider_tool(tool: Any) -> str | None:
+    """Return the name of a tool that the provider runs; ``None`` for the declaration of a function."""
+    about = tool if isinstance(tool, Mapping) else getattr(tool, "__dict__", {})
+    kind = about.get("type")
+    if kind == "function":
+        return None
+    return str(about.get("name") or kind or next(iter(about), type(tool).__name__))
+
+
 def read_reply(response: Any, model: str) -> ModelResponse:
     """Return the response in a ``ChatResponse``."""
     text, calls = _text_and_calls(_contents(response))

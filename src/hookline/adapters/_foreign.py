@@ -52,6 +52,7 @@ from ..plugins.plugin import Plugin
 from ..providers.factory import resolve_model
 from ..providers.prices import Price
 from ..tools._tool import Effect
+from ._unseen import UnseenCalls
 
 if TYPE_CHECKING:
     from .._run.journal import JournalStore
@@ -96,6 +97,8 @@ class AdapterOptions(TypedDict, total=False):
     """The price of the framework's model, for cost limits; by default from the price list, by the name of the model."""
     effects: Mapping[str, Iterable[Effect]]
     """The effects of the framework's tools, by name. Guards treat the others as if they could do everything."""
+    unguarded: Iterable[str]
+    """The names of tools that no hook needs to judge. Without it, a tool is refused if its calls bypass the hooks."""
 
 
 class Support(msgspec.Struct, frozen=True):
@@ -321,6 +324,7 @@ class Adapter:
         if price is not None and not isinstance(price, Price):
             raise RegistrationError(f"price= takes Price(input=0.5, output=1.5), not {price!r:.80}")
         self._llm = None if llm is None else resolve_model(llm)
+        unguarded = checked_names("unguarded", given.pop("unguarded", ()))
         strict = given.pop("strict", False)
         limits = given.get("limits") or Limits()
         if isinstance(limits, Limits) and limits.steps is None:
@@ -340,6 +344,7 @@ class Adapter:
 
             self.agent.hooks.register(Strict())
         self.hooks = self.agent.hooks = _SupportedHooks(self.agent.hooks, support)
+        self.unseen = UnseenCalls(support.framework, self.hooks, unguarded)
         self._checked: HookStack | None = None
         self._check()
 
@@ -482,6 +487,10 @@ class ForeignRun:
         run.begin(aio)
         self._abandoned = weakref.finalize(self, run.cancel, "the framework ended without a result")
         self._abandoned.atexit = False
+
+    def __deepcopy__(self, memo: object) -> ForeignRun:
+        """Return this object: it is part of the state of a graph in LangChain, which copies the state for its log."""
+        return self
 
     @property
     def alive(self) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._base.attachment import UNKNOWN, Attachment
-from .._base.frozen import thaw
+from .._base.frozen import json_text, parse_object, thaw
 from .._kernel.errors import HooklineError
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
@@ -81,9 +81,15 @@ class StrandsRequest:
         return {"name": tool.name, "description": tool.description, "inputSchema": {"json": thaw(tool.parameters)}}
 
 
-def read_reply(stop: Any, model: Any) -> ModelResponse:
-    """Return the response in a ``ModelStopReason`` of Strands."""
-    text, calls = _text_and_calls(stop.message["content"])
+def read_reply(stop: Any, model: Any, outputs: frozenset[str] = frozenset()) -> ModelResponse:
+    """Return the response in a ``ModelStopReason`` of Strands.
+
+    Args:
+        stop: the event.
+        model: the model of Strands.
+        outputs: the names of the tools for structured output. A call of one is no tool call: its input is the reply.
+    """
+    text, calls = _reply_in(stop.message["content"], outputs)
     usage = stop.usage
     cached = usage.get("cacheReadInputTokens", 0)
     total = usage["inputTokens"]
@@ -93,25 +99,51 @@ def read_reply(stop: Any, model: Any) -> ModelResponse:
         text,
         calls,
         Usage(total, usage["outputTokens"], cached),
-        _FINISH_REASONS.get(stop.stop_reason, "other"),
+        "stop" if stop.stop_reason == "tool_use" and not calls else _FINISH_REASONS.get(stop.stop_reason, "other"),
         model=_model_name(model),
     )
 
 
-def write_reply(reply: ModelReply, received: Any | None) -> tuple[str, Any]:
+def _reply_in(blocks: Sequence[Any], outputs: frozenset[str]) -> tuple[str, tuple[ToolCall, ...]]:
+    """Return the text of a reply and its calls. The text includes the input of tools for structured output as JSON."""
+    text, calls = _text_and_calls(blocks)
+    given = [json_text(call.arguments) for call in calls if call.name in outputs]
+    others = tuple([call for call in calls if call.name not in outputs])
+    return "\n".join(filter(None, [text, *given])), others
+
+
+def write_reply(reply: ModelReply, received: Any | None, outputs: frozenset[str] = frozenset()) -> tuple[str, Any]:
     """Return the stop reason and the message of Strands for a reply after the hooks.
 
     Args:
         reply: the settled reply.
         received: the ``ModelStopReason`` that the reply was made of, or ``None`` if a hook wrote it.
+        outputs: the names of the tools for structured output.
     """
     blocks = [] if received is None else received.message["content"]
-    text, calls = _text_and_calls(blocks)
+    text, calls = _reply_in(blocks, outputs)
     if received is not None and reply.content == text and reply.tool_calls == calls:
         return received.stop_reason, received.message
-    message = Message("assistant", reply.content, reply.tool_calls)
-    reason = "tool_use" if reply.tool_calls else _STOP_REASONS.get(reply.finish_reason, "end_turn")
+    content, output_calls = _split_outputs(reply.content, blocks, outputs)
+    calls = (*output_calls, *reply.tool_calls)
+    message = Message("assistant", content, calls)
+    reason = "tool_use" if calls else _STOP_REASONS.get(reply.finish_reason, "end_turn")
     return reason, {"role": "assistant", "content": _build_parts(message, blocks).parts}
+
+
+def _split_outputs(content: str, blocks: Sequence[Any], outputs: frozenset[str]) -> tuple[str, tuple[ToolCall, ...]]:
+    """Return the text and the calls of tools for structured output in a changed reply to which they belonged.
+
+    If the last lines of the reply are no JSON objects for them, there are no such calls any more.
+    """
+    before = [call for call in _text_and_calls(blocks)[1] if call.name in outputs]
+    lines = content.split("\n")
+    texts, changed = lines[: -len(before)], lines[-len(before) :]
+    values = [parse_object(line) for line in changed]
+    if not before or len(changed) < len(before) or not all(changed) or any(raw is not None for _, raw in values):
+        return content, ()
+    calls = [ToolCall(call.id, call.name, value) for call, (value, _) in zip(before, values, strict=True)]
+    return "\n".join(texts), tuple(calls)
 
 
 def read_result(result: Mapping[str, Any]) -> Any:
@@ -300,3 +332,16 @@ def _with_params(model: Any, params: dict[str, Any]) -> Any:
     changed.config = dict(config)
     changed.update_config(**params)
     return changed
+
+
+def provider_tools(model: Any) -> Iterator[str]:
+    """Yield the names of the tools in the settings of a model, which the provider runs."""
+    config = model.get_config()
+    if not isinstance(config, Mapping):
+        return
+    params = config.get("params")
+    given = [*(config.get("anthropic_tools") or ()), *(config.get("gemini_tools") or ())]
+    for tool in [*given, *((isinstance(params, Mapping) and params.get("tools")) or ())]:
+        about = tool if isinstance(tool, Mapping) else tool.model_dump(exclude_none=True)
+        if about.get("type") != "function":
+            yield str(about.get("name") or about.get("type") or next(iter(about), "unknown"))

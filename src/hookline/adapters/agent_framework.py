@@ -28,14 +28,17 @@ from .._run.foreign import SettledReply
 from .._run.termination import RunFailedError
 from . import _agent_framework_messages as translate
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support
+from ._unseen import CALL_POINTS, values_of
 
 try:
     from agent_framework import (
         AgentMiddleware,
+        BaseAgent,
         ChatMiddleware,
         ChatMiddlewareLayer,
         FunctionInvocationLayer,
         FunctionMiddleware,
+        FunctionTool,
         ResponseStream,
     )
 except ImportError:  # Adapter says which version to install
@@ -122,6 +125,23 @@ class _StartedRun:
         """The run."""
         return self.start(self._messages)
 
+    def check_tools(self, context: Any) -> None:
+        """Refuse tools that hooks cannot judge, and report tools that use agents without hooks.
+
+        Raises:
+            RegistrationError: the provider or an agent without hooks would run a tool.
+        """
+        unseen, instead = self._adapter.unseen, "Give it a HooklineMiddleware: Agent(middleware=[...])"
+        settings = getattr(context.client, "function_invocation_configuration", None) or {}
+        for tool in [*((context.options or {}).get("tools") or ()), *(settings.get("additional_tools") or ())]:
+            if not isinstance(tool, FunctionTool):
+                if (name := translate.provider_tool(tool)) is not None:
+                    unseen.refuse(name, f"the tool {name!r} is run by the provider")
+            elif (agent := _agent_of(tool)) is None:
+                unseen.report_agents_of(tool.name, tool.func, _bare_agent, instead)
+            elif (other := _bare_agent(agent)) is not None:
+                unseen.refuse(tool.name, f"the tool {tool.name!r} runs the agent {other!r}", instead, CALL_POINTS)
+
     def start(self, messages: Sequence[Any]) -> ForeignRun:
         """Return the run. The first time, start it with this conversation."""
         if self._run is None:
@@ -141,6 +161,24 @@ class _StartedRun:
             if self._run is not None:
                 await self._run.interrupted(error)
             raise
+
+
+def _agent_of(tool: Any) -> Any:
+    """Return the agent that a tool was made of with ``as_tool``, or ``None``."""
+    if ".as_tool.<locals>." not in getattr(tool.func, "__qualname__", ""):
+        return None
+    return next((value for value in values_of(tool.func) if isinstance(value, BaseAgent)), None)
+
+
+def _bare_agent(value: Any) -> str | None:
+    """Return the name of an agent without Hookline's middleware; ``None`` for all else.
+
+    An agent without a chat client, such as that of a workflow, consists of other agents.
+    """
+    if not isinstance(value, BaseAgent) or not hasattr(value, "client"):
+        return None
+    has_hooks = any(isinstance(each, HooklineMiddleware) for each in value.middleware or ())
+    return None if has_hooks else str(value.name or value.id)
 
 
 async def _end(started: _StartedRun, response: Any) -> Any:
@@ -177,6 +215,7 @@ class _ChatHooks(ChatMiddleware):  # type: ignore[misc]
 
     async def process(self, context: Any, call_next: Next) -> None:
         """Call the model under the hooks."""
+        self._started.check_tools(context)
         for place, messages in self._added:
             context.messages = [*context.messages[:place], *messages, *context.messages[place:]]
         run = self._started.start(context.messages)

@@ -30,10 +30,13 @@ from .._run.foreign import SettledReply
 from .._run.termination import RunFailedError
 from . import _adk_messages as translate
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support
+from ._unseen import CALL_POINTS, UnseenCalls
 
 try:
-    from google.adk.agents import LlmAgent
+    from google.adk.agents import BaseAgent, LlmAgent
     from google.adk.plugins.base_plugin import BasePlugin
+    from google.adk.runners import Runner
+    from google.adk.tools.agent_tool import AgentTool
     from google.adk.tools.base_tool import BaseTool
     from google.adk.tools.base_toolset import BaseToolset
     from google.adk.tools.function_tool import FunctionTool
@@ -117,7 +120,31 @@ class HooklinePlugin(BasePlugin):  # type: ignore[misc]
             CURRENT.reset(token)
             vars(context)[_OWNER] = context
         if isinstance(agent, LlmAgent):
-            context.agent = _HookedAgent(agent, run).copy
+            self._check_agent(agent)
+            context.agent = _HookedAgent(agent, run, self._adapter.unseen).copy
+        elif _calls_elsewhere(agent):
+            what = f"the agent {agent.name!r} is a {type(agent).__name__}"
+            self._adapter.unseen.report_agent(agent.name, what, "Use an LlmAgent")
+
+    def _check_agent(self, agent: Any) -> None:
+        """Refuse what an agent calls past its model and its tools, and report tools that use agents without hooks.
+
+        Raises:
+            RegistrationError: hooks could not judge code that it runs, or an agent that is its tool.
+        """
+        unseen, executor = self._adapter.unseen, agent.code_executor
+        if executor is not None:
+            name = type(executor).__name__
+            what = f"the code executor {name!r} of agent {agent.name!r} runs code in replies of the model"
+            unseen.refuse(name, what, "Run code in a function tool")
+        for tool in agent.tools:
+            if isinstance(tool, AgentTool) and not tool.include_plugins:
+                what = f"the tool {tool.name!r} of agent {agent.name!r} runs another agent without plugins"
+                unseen.refuse(tool.name, what, "Leave out include_plugins=False", CALL_POINTS)
+            elif isinstance(tool, FunctionTool) or (callable(tool) and not isinstance(tool, BaseTool)):
+                function = getattr(tool, "func", tool)
+                name = getattr(tool, "name", "") or getattr(tool, "__name__", type(tool).__name__)
+                unseen.report_agents_of(name, function, _bare_agent, "Run it in an App(plugins=[HooklinePlugin(...)])")
 
     async def after_agent_callback(self, *, agent: Any, callback_context: Any) -> None:
         """End the nested run of an agent."""
@@ -161,8 +188,8 @@ _CANCELLED = "Cancelled: the run has ended."
 class _HookedAgent:
     """A copy of an agent for one run, whose model and tools call the hooks."""
 
-    def __init__(self, agent: Any, run: ForeignRun) -> None:
-        self._run = run
+    def __init__(self, agent: Any, run: ForeignRun, unseen: UnseenCalls) -> None:
+        self._run, self._unseen = run, unseen
         self._model = agent.canonical_model
         self._tools: dict[str, Any] = {}
         """The tools without hooks, by name, as far as they are known."""
@@ -198,6 +225,8 @@ class _HookedAgent:
 
     async def _generate(self, llm_request: Any, stream: bool = False) -> AsyncIterator[Any]:
         """Call the model under the hooks."""
+        for name in translate.provider_tools(llm_request):
+            self._unseen.refuse(name, f"the tool {name!r} is run by the provider")
         tools = llm_request.tools_dict
         tools.update({name: self._hooked(tool) for name, tool in tools.items()})
         call: _ModelCall | None = _ModelCall(self._model, llm_request, stream=stream)
@@ -265,6 +294,20 @@ class _ModelCall:
         """Return the next call, after these responses."""
         contents = [*self._given.contents, *[response.content for response in responses]]
         return _ModelCall(self._model, self._given.model_copy(update={"contents": contents}), stream=self._stream)
+
+
+def _calls_elsewhere(agent: Any) -> bool:
+    """Whether an agent calls models and tools without callbacks of plugins, as classes of ADK do."""
+    kinds = {kind.__name__ for kind in type(agent).__mro__}
+    return bool(kinds & {"RemoteA2aAgent", "LangGraphAgent", "ManagedAgent"})
+
+
+def _bare_agent(value: Any) -> str | None:
+    """Return the name of an agent that its runner, if there is one, runs without the plugin; ``None`` for all else."""
+    if isinstance(value, Runner):
+        has_hooks = any(isinstance(plugin, HooklinePlugin) for plugin in value.plugin_manager.plugins)
+        return None if has_hooks else str(value.agent.name)
+    return str(value.name) if isinstance(value, BaseAgent) else None
 
 
 def _run_of(context: Any) -> ForeignRun:

@@ -12,8 +12,10 @@ One middleware takes the place of the whole agent::
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import copy_context
+from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, NotRequired, Unpack
 from weakref import WeakValueDictionary
@@ -35,16 +37,31 @@ try:
     from langchain.agents.middleware.types import AgentMiddleware, AgentState, PrivateStateAttr
     from langchain.agents.middleware.types import ModelRequest as LangChainRequest
     from langchain.agents.middleware.types import ModelResponse as LangChainResponse
-    from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
+    from langchain_core.callbacks import BaseCallbackManager
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import (
+        AIMessage,
+        AIMessageChunk,
+        BaseMessage,
+        HumanMessage,
+        RemoveMessage,
+        SystemMessage,
+        ToolMessage,
+        convert_to_messages,
+    )
+    from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
     from langchain_core.runnables.config import var_child_runnable_config
+    from langchain_core.tracers._streaming import _StreamingCallbackHandler
     from langchain_core.utils.function_calling import convert_to_openai_tool
     from langgraph.channels.untracked_value import UntrackedValue
     from langgraph.config import get_config
     from langgraph.prebuilt.tool_node import ToolCallRequest
+    from langgraph.pregel import Pregel
+    from langgraph.pregel._messages import StreamMessagesHandler
     from langgraph.types import Command
     from pydantic import TypeAdapter, ValidationError
 except ImportError:  # Adapter says which version to install
-    AgentMiddleware = object
+    AgentMiddleware = BaseChatModel = object
 
 __all__ = ["HooklineMiddleware"]
 
@@ -162,15 +179,22 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         """Call the model under the hooks."""
         run = self._run_of(request.state, self._adapter.start_sync)
         _check_innermost(handler, run)
+        self._check_tools(request, run)
         call = _ModelCall(self._adapter, run, request)
+
+        def send(asked: ModelRequest) -> ModelResponse:
+            with call.hidden():
+                return call.read(handler(call.write(asked)))
+
         try:
-            while True:
-                if not call.add(
-                    run.call_model_sync(call.request(), lambda asked: call.read(handler(call.write(asked))))
-                ):
-                    return call.response()
+            while call.add(run.call_model_sync(call.request(), send)):
+                pass
+            response = call.response()
         except RunOverError as over:
-            return call.response(over.result.reply)
+            response = call.response(over.result.reply)
+        for model, config in call.shown(response):
+            model.invoke(request.messages, config)
+        return response
 
     async def awrap_model_call(
         self, request: LangChainRequest, handler: Callable[..., Awaitable[Any]]
@@ -178,21 +202,46 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         """Call the model under the hooks."""
         run = self._run_of(request.state, self._adapter.start)
         _check_innermost(handler, run)
+        self._check_tools(request, run)
         call = _ModelCall(self._adapter, run, request)
 
         async def send(asked: ModelRequest) -> ModelResponse:
-            return call.read(await handler(call.write(asked)))
+            with call.hidden():
+                return call.read(await handler(call.write(asked)))
 
         try:
             while call.add(await run.call_model(call.request(), send)):
                 pass
+            response = call.response()
         except RunOverError as over:
-            return call.response(over.result.reply)
-        return call.response()
+            response = call.response(over.result.reply)
+        for model, config in call.shown(response):
+            await model.ainvoke(request.messages, config)
+        return response
+
+    def _check_tools(self, request: LangChainRequest, run: ForeignRun) -> None:
+        """Refuse tools that the provider runs, and report tools that run agents without hooks.
+
+        Raises:
+            RegistrationError: hooks could not judge the calls of a tool.
+        """
+        unseen = self._adapter.unseen
+        instead = "Give it a HooklineMiddleware: create_agent(middleware=[...])"
+        try:
+            for name in _provider_tools(request):
+                unseen.refuse(name, f"the tool {name!r} is run by the provider")
+        except RegistrationError:
+            run.run.cancel("the provider runs a tool that hooks cannot judge")
+            raise
+        for tool in () if "tools" in run.memo else request.tools:
+            if not isinstance(tool, dict):
+                function = getattr(tool, "coroutine", None) or getattr(tool, "func", None) or tool._run
+                unseen.report_agents_of(tool.name, function, _bare_agent, instead)
+        run.memo["tools"] = True
 
     # Tool calls.
 
-    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[..., Any]) -> ToolMessage | Command:
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[..., Any]) -> Any:
         """Call a tool under the hooks."""
         call, run = _ToolCall(request), self._run_of(request.state, self._adapter.start_sync)
         _check_innermost(handler, run)
@@ -206,9 +255,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
             return failed.returned
         return call.message(result)
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[..., Awaitable[Any]]
-    ) -> ToolMessage | Command:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: Callable[..., Awaitable[Any]]) -> Any:
         """Call a tool under the hooks."""
         call, run = _ToolCall(request), self._run_of(request.state, self._adapter.start)
         _check_innermost(handler, run)
@@ -240,6 +287,49 @@ def _check_innermost(handler: Any, run: ForeignRun) -> None:
             "LangChain: HooklineMiddleware must be the last middleware of the agent, because one that follows it could "
             "change a call after the guards have judged it: create_agent(middleware=[..., HooklineMiddleware(...)])"
         )
+
+
+def _provider_tools(request: LangChainRequest) -> Iterator[str]:
+    """Yield the names of the tools that the provider runs itself: mappings that do not declare a function."""
+    bound, given = request.model, [*request.tools, *request.model_settings.get("tools", ())]
+    while (kwargs := getattr(bound, "kwargs", None)) is not None and hasattr(bound, "bound"):  # model.bind(tools=...)
+        given += kwargs.get("tools") or ()
+        bound = bound.bound
+    for tool in given:
+        if not isinstance(tool, Mapping) or "function_declarations" in tool:
+            continue
+        kind = tool.get("type")
+        if kind not in ("function", "custom") and not (kind is None and "name" in tool):
+            yield str(tool.get("name") or kind or next(iter(tool), "unknown"))
+
+
+def _bare_agent(value: Any) -> str | None:
+    """Return the name of an agent without Hookline's middleware; ``None`` for all else."""
+    if not isinstance(value, Pregel) or "model" not in value.nodes:
+        return None
+    has_hooks = any(name.partition(".")[0] == HooklineMiddleware.__name__ for name in value.nodes)
+    return None if has_hooks else str(value.name)
+
+
+class _Settled(BaseChatModel):  # type: ignore[misc]
+    """A model whose only reply is settled, to show it in LangChain's streams of events."""
+
+    reply: Any
+    cache: bool | None = False
+
+    @property
+    def _llm_type(self) -> str:
+        return "hookline"
+
+    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **options: Any) -> Any:
+        return ChatResult(generations=[ChatGeneration(message=self.reply)])
+
+    def _stream(self, messages: Any, stop: Any = None, run_manager: Any = None, **options: Any) -> Iterator[Any]:
+        shown = {name: getattr(self.reply, name) for name in ("content", "id", "tool_calls", "usage_metadata")}
+        chunk = ChatGenerationChunk(message=AIMessageChunk(**shown))
+        if run_manager is not None:
+            run_manager.on_llm_new_token(self.reply.text, chunk=chunk)
+        yield chunk
 
 
 class _Messages(Translation):
@@ -274,6 +364,8 @@ class _ModelCall:
         self._result: list[BaseMessage] = []
         self._last: tuple[ModelResponse, Any] | None = None
         self._structured: Any = None
+        self._hidden: list[Any] = []
+        """The handlers of callbacks that showed no reply yet."""
 
     def request(self) -> ModelRequest:
         """Return the request for the hooks."""
@@ -320,6 +412,41 @@ class _ModelCall:
         model = given.model.model_copy(update=update) if update else given.model
         return given.override(model=model, messages=messages, **changed)
 
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Hide what the model answers from the streams of LangChain, if hooks can still reject it."""
+        config = var_child_runnable_config.get()
+        callbacks = (config or {}).get("callbacks")
+        if not self._adapter.holds_text or not isinstance(callbacks, BaseCallbackManager):
+            yield
+            return
+        kept = callbacks.copy()
+        self._hidden = [each for each in kept.handlers if isinstance(each, _StreamingCallbackHandler)]
+        for handler in self._hidden:
+            kept.remove_handler(handler)
+        token = var_child_runnable_config.set({**config, "callbacks": kept})
+        try:
+            yield
+        finally:
+            var_child_runnable_config.reset(token)
+
+    def shown(self, response: LangChainResponse) -> Iterator[tuple[Any, Any]]:
+        """Yield a model that answers with each settled reply, and the configuration to call it with.
+
+        Its calls show the replies in ``astream_events`` and ``astream_log``. LangGraph shows them by itself.
+        """
+        handlers = [each for each in self._hidden if not isinstance(each, StreamMessagesHandler)]
+        config = var_child_runnable_config.get()
+        if not handlers or config is None:
+            return
+        callbacks: Any = config["callbacks"]
+        callbacks = callbacks.copy()
+        callbacks.set_handlers(handlers)
+        name = getattr(self._given.model, "name", None) or type(self._given.model).__name__
+        for message in response.result:
+            if isinstance(message, AIMessage):
+                yield _Settled(reply=message), {**config, "callbacks": callbacks, "run_name": name}
+
     def read(self, given: Any) -> ModelResponse:
         """Return the response of LangChain for the hooks."""
         response = getattr(given, "model_response", given)
@@ -363,6 +490,12 @@ class _ToolCall:
         self.call = ToolCall(call["id"] or "", call["name"], call["args"])
         self._returned: Any = None
         self._read: Any = None
+        self._parts: list[tuple[Any, list[BaseMessage]]] = []
+        """The parts of what the tool returned, with the messages in each."""
+        self._answer: ToolMessage | None = None
+        """The message of the tool that answers the call."""
+        self._added: list[BaseMessage] = []
+        """The other messages that the tool adds to the conversation."""
 
     def write(self, name: str, arguments: dict[str, Any]) -> ToolCallRequest:
         """Return the request for LangChain."""
@@ -373,24 +506,64 @@ class _ToolCall:
         return given.override(**changed)
 
     def read(self, returned: Any) -> Any:
-        """Return the result of the tool for the hooks."""
+        """Return the result of the tool for the hooks, with all messages that it adds to the conversation."""
         self._returned = returned
-        message: Any = returned
-        if isinstance(returned, Command):  # its update may contain the message of this call
-            update = returned.update if isinstance(returned.update, dict) else {}
-            found = [each for each in update.get("messages", ()) if isinstance(each, ToolMessage)]
-            message = found[0] if found else None
-        self._read = message.text if isinstance(message, ToolMessage) else ""
-        if isinstance(message, ToolMessage) and message.status == "error":
-            raise _ToolFailedError(self._read, returned)
+        self._parts = [(part, _messages_in(part)) for part in (returned if isinstance(returned, list) else [returned])]
+        messages = [each for _, part in self._parts for each in part]
+        self._answer = next((each for each in messages if self._answers(each)), None)
+        self._added = [each for each in messages if each is not self._answer and not isinstance(each, RemoveMessage)]
+        text = "" if self._answer is None else self._answer.text
+        self._read = text if not self._added else {"content": text, "messages": [_plain(each) for each in self._added]}
+        if self._answer is not None and self._answer.status == "error":
+            raise _ToolFailedError(json_text(self._read) if self._added else text, returned)
         return self._read
 
-    def message(self, result: ToolCallResult) -> ToolMessage | Command:
-        """Return the result for LangChain: what the tool returned, unless a hook changed it."""
+    def _answers(self, message: BaseMessage) -> bool:
+        return isinstance(message, ToolMessage) and message.tool_call_id == self.call.id
+
+    def message(self, result: ToolCallResult) -> Any:
+        """Return the result for LangChain: what the tool returned, with the texts that a hook changed.
+
+        The other changes of the graph's state that the tool returned are kept.
+        """
         if self._returned is not None and result.error is None and result.result == self._read:
             return self._returned
         status = "error" if result.error is not None else "success"
-        return ToolMessage(result.text, tool_call_id=self.call.id, name=result.name, status=status)
+        text, added = self._changed(result)
+        answer = ToolMessage(text, tool_call_id=self.call.id, name=result.name, status=status)
+        if not isinstance(self._returned, (Command, list)):
+            return answer
+        texts = {id(old): new for old, new in zip(self._added, added, strict=True) if new is not None}
+        changed = [each for part, messages in self._parts for each in self._part(part, messages, answer, texts)]
+        if self._answer is None:
+            changed.append(answer)
+        return changed[0] if len(changed) == 1 else changed
+
+    def _changed(self, result: ToolCallResult) -> tuple[str, list[str | None]]:
+        """Return the text of the result, and of each message that the tool added; ``None`` if a hook removed it."""
+        given = None if result.error is not None else result.result
+        if self._added and isinstance(given, Mapping) and isinstance(given.get("messages"), Sequence):
+            texts = [each.get("content") if isinstance(each, Mapping) else None for each in given["messages"]]
+            if len(texts) == len(self._added) and all(isinstance(each, str) for each in texts):
+                return str(given.get("content", "")), texts
+        return result.text, [None] * len(self._added)
+
+    def _part(self, part: Any, messages: list[BaseMessage], answer: ToolMessage, texts: Mapping[int, str]) -> list[Any]:
+        """Return a part of what the tool returned, with the changed messages."""
+        changed: list[BaseMessage] = []
+        for message in messages:
+            if message is self._answer:
+                changed.append(answer)
+            elif isinstance(message, RemoveMessage):
+                changed.append(message)
+            elif (text := texts.get(id(message))) is not None:
+                changed.append(message if text == message.text else message.model_copy(update={"content": text}))
+        if not isinstance(part, Command):
+            return changed
+        update = dict(_update_of(part))
+        if "messages" in update:
+            update["messages"] = changed
+        return [replace(part, update=update)]
 
     def cancelled(self) -> ToolMessage:
         """Return the result of a call that was not made because the run has ended."""
@@ -402,12 +575,30 @@ class _ToolCall:
 class _ToolFailedError(PlainError):
     """LangChain made an error message of a failure of the tool, such as invalid arguments."""
 
-    def __init__(self, text: str, returned: ToolMessage | Command) -> None:
+    def __init__(self, text: str, returned: Any) -> None:
         super().__init__(text)
         self.returned = returned
 
 
 # Translation of single values.
+
+
+def _update_of(command: Command) -> Mapping[str, Any]:
+    """Return what a command changes in the state of the graph."""
+    return command.update if isinstance(command.update, dict) else dict(command._update_as_tuples())
+
+
+def _messages_in(part: Any) -> list[BaseMessage]:
+    """Return the messages in a part of what a tool returned."""
+    if not isinstance(part, Command):
+        return [part] if isinstance(part, BaseMessage) else []
+    found: list[BaseMessage] = convert_to_messages(_update_of(part).get("messages", ()))
+    return found
+
+
+def _plain(message: BaseMessage) -> dict[str, str]:
+    """Return a message that a tool added, as hooks see it."""
+    return {"role": _message(message).role, "content": message.text}
 
 
 def _message(given: BaseMessage) -> Message:

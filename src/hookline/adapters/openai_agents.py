@@ -31,15 +31,15 @@ from .._base.frozen import thaw
 from .._kernel.errors import HooklineError, RegistrationError
 from .._kernel.hook import Hook
 from .._kernel.payloads import ModelRequest
-from .._kernel.points import BEFORE_TOOL
 from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec
 from .._run.foreign import SettledReply
 from .._run.termination import RunFailedError
 from ..tools._tool import jsonable, take_attachments
-from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, checked_names, reply_is
+from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, reply_is
 from ._openai_items import Conversation, new_items, read_file, read_reply, write_output
+from ._unseen import CALL_POINTS
 
 try:
     import agents as sdk
@@ -77,11 +77,10 @@ class HooklineRunner:
 
     Agents that are reached by a handoff run under the hooks too. Tools that the SDK does not call as functions (hosted
     tools, the computer and shell tools, agents as tools) cannot be judged by hooks. An agent that has one is refused if
-    there is a hook at ``before_tool``, unless ``unguarded`` names the tool.
+    there is a hook around tool calls, or for agents as tools around model calls, unless ``unguarded`` names the tool.
 
     Args:
         hooks: hooks, or one :class:`hookline.HookRegistry`, whose later changes take effect too.
-        unguarded: names of tools that no hook needs to judge.
         options: see :class:`hookline.adapters.AdapterOptions`.
 
     Raises:
@@ -96,11 +95,8 @@ class HooklineRunner:
         result = HooklineRunner(no_sudo).run_sync(agent, "Install jq")
     """
 
-    def __init__(
-        self, *hooks: Hook | HookRegistry, unguarded: Iterable[str] = (), **options: Unpack[AdapterOptions]
-    ) -> None:
+    def __init__(self, *hooks: Hook | HookRegistry, **options: Unpack[AdapterOptions]) -> None:
         self._adapter = Adapter(SUPPORT, hooks, options)
-        self._unguarded = checked_names("unguarded", unguarded)
         self._default_config: Any = sdk.RunConfig()
 
     async def run(self, starting_agent: Any, input: Any, **options: Any) -> Any:
@@ -194,22 +190,21 @@ class HooklineRunner:
 
     def _check_tools(self, agent: Any, tools: Iterable[Any]) -> None:
         """Refuse tools that the SDK does not call as functions, because no hook could judge their calls."""
-        if not self._adapter.hooks.at(BEFORE_TOOL):
-            return
+        unseen = self._adapter.unseen
         for tool in tools:
-            if tool.name in self._unguarded:
-                continue
+            what = f"the tool {tool.name!r} of agent {agent.name!r}"
             if not isinstance(tool, sdk.FunctionTool):
-                raise RegistrationError(
-                    f"the tool {tool.name!r} of agent {agent.name!r} is no function: hooks at before_tool cannot judge "
-                    f"its calls. Remove it, or allow it with unguarded=[{tool.name!r}]"
+                unseen.refuse(tool.name, f"{what} is no function")
+            elif getattr(tool, "_is_agent_tool", False):
+                unseen.refuse(
+                    tool.name,
+                    f"{what} runs another agent",
+                    "Give it a function tool that calls 'await runner.run(other_agent, task)' on this HooklineRunner",
+                    CALL_POINTS,
                 )
-            if getattr(tool, "_is_agent_tool", False):
-                raise RegistrationError(
-                    f"the tool {tool.name!r} of agent {agent.name!r} runs another agent, whose tool calls hooks cannot "
-                    "judge. Give it a function tool that calls 'await runner.run(other_agent, task)' on this "
-                    f"HooklineRunner, or allow it with unguarded=[{tool.name!r}]"
-                )
+            elif any(value is sdk.Runner for value in unseen.new_values_of(_function_of(tool))):
+                instead = "Use 'await runner.run(agent, task)' of this HooklineRunner"
+                unseen.report_agent(tool.name, f"{what} uses the SDK's Runner", instead)
 
 
 class _Run:
@@ -662,6 +657,12 @@ class _ModelCall:
             )
         response = response.model_copy(update={"output": output, "usage": usage})
         return ResponseCompletedEvent(response=response, sequence_number=self._number + 1, type="response.completed")
+
+
+def _function_of(tool: Any) -> Any:
+    """Return the function that a tool was made of, or ``None`` if it is not known."""
+    invoke = getattr(tool.on_invoke_tool, "_invoke_tool_impl", tool.on_invoke_tool)
+    return inspect.getclosurevars(invoke).nonlocals.get("the_func", invoke) if inspect.isfunction(invoke) else None
 
 
 class _ToolFailedError(PlainError):

@@ -23,18 +23,18 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Unpack
 
+from .._base.errors import PlainError
 from .._base.frozen import freeze, json_problem, json_text, parse_object, thaw
 from .._kernel.errors import RegistrationError
 from .._kernel.hook import Hook
 from .._kernel.payloads import ModelRequest
-from .._kernel.points import BEFORE_TOOL
 from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
 from .._kernel.values import ModelResponse, ToolCall, ToolSpec
 from .._run.foreign import SettledReply
 from .._run.termination import RunFailedError
 from ..tools._tool import CheckedArguments, jsonable, take_attachments
-from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, checked_names, reply_is
+from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, reply_is
 from ._pydantic_ai_messages import (
     Conversation,
     files_of,
@@ -47,10 +47,11 @@ from ._pydantic_ai_messages import (
 
 try:
     import pydantic_core
+    from pydantic import TypeAdapter
     from pydantic_ai import messages as pm
-    from pydantic_ai.agent import CallToolsNode, ModelRequestNode
+    from pydantic_ai.agent import AbstractAgent, CallToolsNode, ModelRequestNode
     from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
-    from pydantic_ai.exceptions import ToolFailed
+    from pydantic_ai.exceptions import ModelRetry, ToolFailed
     from pydantic_ai.models import StreamedResponse
     from pydantic_ai.models.wrapper import WrapperModel
     from pydantic_ai.result import FinalResult
@@ -86,11 +87,10 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
     """A capability that calls Hookline's hooks in an agent of pydantic-ai.
 
     Native tools, such as ``WebSearchTool``, are run by the provider, so hooks cannot judge their calls. A request that
-    offers one is refused if there is a hook at ``before_tool``, unless ``unguarded`` names the tool.
+    offers one is refused if there is a hook around tool calls, unless ``unguarded`` names its kind.
 
     Args:
         hooks: hooks, or one :class:`hookline.HookRegistry`, whose later changes take effect too.
-        unguarded: the kinds of native tools that no hook needs to judge, such as ``web_search``.
         options: see :class:`hookline.adapters.AdapterOptions`.
 
     Raises:
@@ -105,11 +105,8 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
         agent = Agent(model, tools=[shell], capabilities=[HooklineCapability(no_sudo)])
     """
 
-    def __init__(
-        self, *hooks: Hook | HookRegistry, unguarded: Iterable[str] = (), **options: Unpack[AdapterOptions]
-    ) -> None:
+    def __init__(self, *hooks: Hook | HookRegistry, **options: Unpack[AdapterOptions]) -> None:
         self._adapter = Adapter(SUPPORT, hooks, options)
-        self._unguarded = checked_names("unguarded", unguarded)
         self._run: _Run | None = None
         super().__init__()
 
@@ -125,12 +122,8 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
 
     def _check_native(self, native_tools: Iterable[Any]) -> None:
         """Refuse tools that the provider runs, because no hook could judge their calls."""
-        for tool in native_tools if self._adapter.hooks.at(BEFORE_TOOL) else ():
-            if tool.kind not in self._unguarded:
-                raise RegistrationError(
-                    f"the native tool {tool.kind!r} is run by the provider: hooks at before_tool cannot judge its "
-                    f"calls. Remove it, or allow it with unguarded=[{tool.kind!r}]"
-                )
+        for tool in native_tools:
+            self._adapter.unseen.refuse(tool.kind, f"the native tool {tool.kind!r} is run by the provider")
 
     async def wrap_run(self, ctx: Any, *, handler: Any) -> Any:
         """Start and end Hookline's run."""
@@ -170,10 +163,35 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
         if isinstance(node, CallToolsNode) and run.over is not None:
             return End(FinalResult(run.over.reply))
         following = await handler(node)
+        if isinstance(node, CallToolsNode) and isinstance(following, End) and run.over is not None:
+            return End(FinalResult(run.over.reply))  # a hook ended the run at the call of an output function
         if isinstance(following, End) and run.over is None and run.note is not None:
             note, run.note = run.note, None
             return ModelRequestNode(pm.ModelRequest(parts=[pm.UserPromptPart(note)]))
         return following
+
+    async def wrap_output_process(self, ctx: Any, *, output_context: Any, output: Any, handler: Any) -> Any:
+        """Call an output function under the hooks, which judge it like a tool of its name."""
+        name = _output_function(ctx, output_context)
+        if self._run is None or name is None:
+            return await handler(output)
+        if ctx.partial_output:  # pydantic-ai waits for more; an output function runs once, with the whole output
+            raise ModelRetry("The output is not complete yet.")
+        return await _OutputCall(self._run, ctx, name, output_context, output).make(handler)
+
+    async def before_output_process(self, ctx: Any, *, output_context: Any, output: Any) -> Any:
+        """Check that no other capability has changed the output since the hooks judged it.
+
+        Raises:
+            RegistrationError: one has.
+        """
+        judged = _JUDGED_OUTPUT.get()
+        if judged is not None and _output_function(ctx, output_context) is not None and output != judged[0]:
+            raise RegistrationError(
+                "pydantic-ai: another capability changes the arguments of an output function at before_output_process, "
+                "after the guards have judged them. Change them at after_output_validate"
+            )
+        return output
 
     def get_wrapper_model(self, model: Any) -> Any:
         """Return the model, with its calls under the hooks."""
@@ -396,6 +414,96 @@ def _with_spec(tool: Any, spec: ToolSpec) -> Any:
     return dataclasses.replace(tool, description=spec.description, parameters_json_schema=thaw(spec.parameters))
 
 
+# Output functions.
+
+
+_JUDGED_OUTPUT: ContextVar[tuple[Any] | None] = ContextVar("hookline_pydantic_ai_output", default=None)
+"""The output that the hooks have judged, while an output function is called with it."""
+
+
+def _output_function(ctx: Any, about: Any) -> str | None:
+    """Return the name of the function that is called with the output, or ``None`` if there is none."""
+    call = about.tool_call
+    if about.has_function:
+        return about.function_name or (call.tool_name if call is not None else "output_function")
+    tools = getattr(ctx.tool_manager, "tools", None) or {}
+    if call is not None and (tool := tools.get(call.tool_name)) is not None:
+        processor = getattr(tool.toolset, "processors", {}).get(call.tool_name)
+        if any(map(callable, (getattr(processor, "_choice_values", None) or {}).values())):
+            return str(call.tool_name)  # the model chooses one of several functions
+    return None
+
+
+class _OutputCall:
+    """One call of an output function: the call for Hookline, and the output for pydantic-ai."""
+
+    def __init__(self, run: _Run, ctx: Any, name: str, about: Any, output: Any) -> None:
+        self._run, self._output = run, output
+        shown = _plain(output)
+        self._key = None if isinstance(shown, dict) else _only_property(about)
+        self._given: dict[str, Any] = shown if self._key is None else {self._key: shown}
+        number = about.tool_call.tool_call_id if about.tool_call is not None else f"output-{ctx.run_step}"
+        self._call = ToolCall(number, name, self._given)
+
+    async def make(self, handler: Any) -> Any:
+        """Make the call, and return what pydantic-ai gets."""
+        returned: list[Any] = []
+
+        async def execute(name: str, arguments: dict[str, Any]) -> Any:
+            if name != self._call.name:
+                raise PlainError(f"There is no output function {name!r}.")
+            output = self._changed(arguments)
+            token = _JUDGED_OUTPUT.set((output,))
+            try:
+                returned[:] = [await handler(output)]
+            finally:
+                _JUDGED_OUTPUT.reset(token)
+            return _shown(returned[0])
+
+        try:
+            result = await self._run.foreign.call_tool(self._call, execute)
+        except RunOverError as over:
+            self._run.over = over.result
+            return over.result.reply
+        if result.error is not None:
+            raise ModelRetry(result.text)
+        shown, files = take_attachments(_shown(returned[0]) if returned else None)
+        if returned and result.result == jsonable(shown) and result.attachments == files:
+            return returned[0]
+        return _as_type_of(returned[0], thaw(result.result)) if returned else thaw(result.result)
+
+    def _changed(self, arguments: dict[str, Any]) -> Any:
+        """Return the output with these arguments."""
+        if arguments == self._given:
+            return self._output
+        if self._key is not None:
+            return _as_type_of(self._output, arguments[self._key])
+        if isinstance(self._output, dict):
+            before = self._output
+            return {
+                name: _as_type_of(before[name], value) if name in before else value for name, value in arguments.items()
+            }
+        return _as_type_of(self._output, arguments)
+
+
+def _only_property(about: Any) -> str:
+    properties = about.object_def.json_schema.get("properties", {}) if about.object_def is not None else {}
+    return next(iter(properties)) if len(properties) == 1 else "output"
+
+
+def _plain(value: Any) -> Any:
+    return pydantic_core.to_jsonable_python(value, fallback=str)
+
+
+def _as_type_of(before: Any, value: Any) -> Any:
+    """Return a JSON value as the type that the value before it had.
+
+    Raises:
+        ValidationError: it does not fit the type.
+    """
+    return before if value == _plain(before) else TypeAdapter(type(before)).validate_python(value)
+
+
 # Tool calls.
 
 
@@ -409,6 +517,9 @@ class _HookedToolset(WrapperToolset):  # type: ignore[misc]
         """Return the tools, whose arguments are not validated before the hooks see them."""
         tools = await super().get_tools(ctx)
         self.run.tools = {name: tool for name, tool in tools.items() if tool.tool_def.kind in _JUDGED}
+        unseen = self.run.capability._adapter.unseen
+        for name, tool in self.run.tools.items():
+            unseen.report_agents_of(name, _function_of(tool), _bare_agent, _INSTEAD)
         return {**tools, **{name: _unchecked(tool) for name, tool in self.run.tools.items()}}
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
@@ -456,6 +567,26 @@ class _HookedToolset(WrapperToolset):  # type: ignore[misc]
         if returned and result.result == jsonable(shown) and result.attachments == files:
             return returned[0]
         return thaw(result.result)
+
+
+_INSTEAD = "Give it a HooklineCapability: Agent(capabilities=[...])"
+
+
+def _function_of(tool: Any) -> Any:
+    """Return the function of a tool, or ``None`` if it has none here, as the tools of an MCP server."""
+    while (source := getattr(tool, "source_tool", None)) is not None:  # in a set of several toolsets
+        tool = source
+    schema = getattr(getattr(tool, "call_func", None), "__self__", None)
+    return getattr(schema, "function", None)
+
+
+def _bare_agent(value: Any) -> str | None:
+    """Return the name of an agent without Hookline's capability; ``None`` for all else."""
+    if not isinstance(value, AbstractAgent):
+        return None
+    found: list[Any] = []
+    value.root_capability.apply(found.append)
+    return None if any(isinstance(each, HooklineCapability) for each in found) else str(value.name or "agent")
 
 
 class _NoObject(dict[str, Any]):

@@ -33,11 +33,15 @@ from .._run.foreign import SettledReply
 from .._run.termination import RunFailedError
 from . import _strands_messages as translate
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support
+from ._unseen import CALL_POINTS
 
 try:
+    from strands import Agent
     from strands.hooks import AfterInvocationEvent, AfterModelCallEvent, BeforeInvocationEvent
     from strands.middleware import ExecuteToolStage, InvokeModelStage, ModelStopReason, ToolResultEvent
+    from strands.multiagent.base import MultiAgentBase
     from strands.plugins import Plugin
+    from strands.tools.structured_output.structured_output_tool import StructuredOutputTool
     from strands.types._events import ModelStreamChunkEvent, TextStreamEvent
     from strands.types.exceptions import EventLoopException
 except ImportError:  # Adapter says which version to install
@@ -96,10 +100,40 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
             RegistrationError: the agent has such a plugin already.
         """
         self._adapter.attach_to(agent, "agent")
+        self._refuse_structured_output(agent)
         agent.add_middleware(InvokeModelStage, self._call_model)
         agent.add_middleware(ExecuteToolStage, self._call_tool)
         agent.add_hook(self._before_invocation, BeforeInvocationEvent)
         agent.add_hook(self._after_invocation, AfterInvocationEvent)
+
+    def _refuse_structured_output(self, agent: Any) -> None:
+        """Let the method ``structured_output``, which calls the model past all middleware, raise an error."""
+        plain = agent.structured_output_async
+
+        async def structured_output_async(output_model: Any, prompt: Any = None) -> Any:
+            self._adapter.unseen.refuse(
+                "structured_output",
+                "Agent.structured_output calls the model past all middleware of Strands",
+                "Use agent(prompt, structured_output_model=...) instead",
+                CALL_POINTS,
+            )
+            return await plain(output_model, prompt)
+
+        vars(agent)["structured_output_async"] = structured_output_async
+
+    def _check_tools(self, agent: Any) -> None:
+        """Refuse tools that hooks cannot judge, and report tools that use agents without hooks.
+
+        Raises:
+            RegistrationError: the provider or an agent without hooks would run a tool.
+        """
+        unseen, instead = self._adapter.unseen, "Give it a HooklinePlugin: Agent(plugins=[...])"
+        for name in translate.provider_tools(agent.model):
+            unseen.refuse(name, f"the tool {name!r} is run by the provider")
+        for name, tool in agent.tool_registry.registry.items():
+            if (other := _bare_agent(getattr(tool, "agent", None))) is not None:
+                unseen.refuse(name, f"the tool {name!r} runs the agent {other!r}", instead, CALL_POINTS)
+            unseen.report_agents_of(name, getattr(tool, "_tool_func", None), _bare_agent, instead)
 
     # The run.
 
@@ -110,6 +144,7 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
             state[key].note = None
             return
         _be_innermost(event.agent, self)
+        self._check_tools(event.agent)
         history = translate.read_messages(event.agent.messages)
         task = translate.user_text(event.messages)
         run = self._adapter.start(task, history, session=event.agent.session_id, streaming=True)
@@ -129,12 +164,14 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
             await invocation.run.end(error=sys.exception() or HooklineError("the agent ended without a result"))
             return
         message = event.result.message
-        text = translate.text_of(message)
+        text = translate.text_of(message) if invocation.structured is None else invocation.structured
         result = await invocation.run.end(text)
         if result.status == "failed":  # a hook at on_run_end failed closed
             raise RunFailedError(result)
         if result.reply != text:
             translate.set_text(message, result.reply)
+            if event.result.structured_output is not None:
+                _replace_structured(event.result.structured_output, result.reply)
 
     # Model calls.
 
@@ -146,6 +183,7 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
         if invocation is None:
             raise HooklineError("Strands made a model call outside of an invocation, so hooks cannot judge it")
         call = _ModelCall(context, next_fn)
+        invocation.structured = None
         try:
             async for item in invocation.run.stream_model(call.source.request, call.send):
                 if isinstance(item, str):
@@ -153,7 +191,9 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
                         yield event
                 elif isinstance(item, SettledReply):
                     invocation.note = item.note if item.again else None
-                    reason, message = translate.write_reply(item.reply, call.received)
+                    reason, message = translate.write_reply(item.reply, call.received, call.outputs)
+                    if any("toolUse" in block for block in message["content"]) and not item.reply.tool_calls:
+                        invocation.structured = item.reply.content
                     unchanged = call.received is not None and message is call.received.message
                     for event in call.others if unchanged else ():
                         yield event
@@ -165,7 +205,8 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
             for event in _text_events(reply) if reply else ():
                 yield event
             message = {"role": "assistant", "content": [{"text": reply}]}
-            yield ModelStopReason("end_turn", message, *call.measured)
+            # After "end_turn", Strands would ask the model again for structured output.
+            yield ModelStopReason("stop_sequence" if call.outputs else "end_turn", message, *call.measured)
         except RunFailedError as failure:
             raise _HookFailedError(failure) from failure.__cause__
 
@@ -173,13 +214,16 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
 
     async def _call_tool(self, context: Any, next_fn: Callable[[Any], AsyncGenerator[Any, None]]) -> AsyncIterator[Any]:
         """Call a tool under the hooks. What the tool streams is shown at once."""
-        invocation = self._invocation(context)
-        if invocation is None:  # a call by the program itself: agent.tool.NAME(...)
+        if isinstance(context.tool, StructuredOutputTool):  # hooks have judged it as the reply
             async for event in next_fn(context):
                 yield event
             return
         call = _ToolCall(context, next_fn)
-        work = asyncio.ensure_future(call.make(invocation.run))
+        invocation = self._invocation(context)
+        if invocation is None:  # a call by the program itself: agent.tool.NAME(...)
+            work = asyncio.ensure_future(self._direct_call(context.agent, call))
+        else:
+            work = asyncio.ensure_future(call.make(invocation.run))
         work.add_done_callback(lambda _: call.events.put_nowait(None))
         try:
             while (event := await call.events.get()) is not None:
@@ -189,6 +233,21 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
             if not work.done():
                 work.cancel()
                 await asyncio.wait([work])  # Strands closes the generators that the work still uses
+
+    async def _direct_call(self, agent: Any, call: _ToolCall) -> Any:
+        """Make a call of the program in a run of its own, and return its last event."""
+        run = self._adapter.start("", translate.read_messages(agent.messages), session=agent.session_id)
+        try:
+            event = await call.make(run)
+        except Exception as error:
+            await run.end(error=error)
+            raise
+        except BaseException as error:
+            await run.interrupted(error)
+            raise
+        if (result := await run.end()).status == "failed":  # a hook at on_run_end failed closed
+            raise RunFailedError(result)
+        return event
 
     def _invocation(self, context: Any) -> _Invocation | None:
         """Return the invocation that a call belongs to, also if other middleware replaced the invocation state."""
@@ -203,6 +262,8 @@ class _Invocation:
     def __init__(self, run: ForeignRun) -> None:
         self.run = run
         self.note: str | None = None
+        self.structured: str | None = None
+        """The structured output in the last reply, as JSON."""
 
 
 class _ModelCall:
@@ -213,6 +274,11 @@ class _ModelCall:
         self._next = next_fn
         self.source = translate.StrandsRequest(context)
         self.received: Any = None
+        registry = context.agent.tool_registry
+        self.outputs = frozenset(
+            [name for name, tool in registry.dynamic_tools.items() if isinstance(tool, StructuredOutputTool)]
+        )
+        """The names of the tools for structured output."""
         self.others: list[Any] = []
         """The events of the last attempt that are not text."""
 
@@ -245,7 +311,7 @@ class _ModelCall:
                     raise
         if self.received is None:
             raise HooklineError("the middleware of Strands ended without the reply of the model")
-        yield translate.read_reply(self.received, context.model)
+        yield translate.read_reply(self.received, context.model, self.outputs)
 
     async def _retries(self, error: Exception) -> bool:
         """Return whether the retry strategy of the agent wants another attempt, after its delay.
@@ -321,6 +387,33 @@ class _ToolStoppedError(PlainError):
     def __init__(self, text: str, event: Any) -> None:
         super().__init__(text)
         self.event = event
+
+
+def _bare_agent(value: Any) -> str | None:
+    """Return the name of an agent without Hookline's plugin, also of one in a graph or swarm; ``None`` for all else."""
+    if isinstance(value, MultiAgentBase):
+        agents = [getattr(node, "executor", None) for node in getattr(value, "nodes", {}).values()]
+        return next((name for each in agents if (name := _bare_agent(each)) is not None), None)
+    if not isinstance(value, Agent) or getattr(value, "__hookline__", None) is not None:
+        return None
+    return str(value.name)
+
+
+def _replace_structured(output: Any, text: str) -> None:
+    """Replace structured output in place: Strands puts the same object into the result that it returns.
+
+    Raises:
+        HooklineError: the text does not fit its type.
+    """
+    try:
+        changed = type(output).model_validate_json(text)
+    except ValueError as error:
+        raise HooklineError(
+            f"a hook at on_run_end replaced structured output by a text that is no {type(output).__name__}: return "
+            "its JSON, or replace the reply at after_llm"
+        ) from error
+    vars(output).clear()
+    vars(output).update(vars(changed))
 
 
 def _key(agent: Any) -> str:
