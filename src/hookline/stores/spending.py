@@ -244,7 +244,7 @@ class SpendingStore:
             if known is not None:
                 since = known[0]
             row = db.execute(f"SELECT {_COLUMNS} FROM accounts WHERE {_ACCOUNT}", (account, subject, since)).fetchone()
-            new = account, subject, since, until, 0, 0, 0, 0, 0, *limits
+            new: tuple[Any, ...] = account, subject, since, until, 0, 0, 0, 0, 0, *limits
             row = new if row is None else (*row[:9], *limits)
             spent, spent_tokens, held, held_tokens = row[4:8]
             if known is None:
