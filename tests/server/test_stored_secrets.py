@@ -21,7 +21,7 @@ from hookline.teams import Team
 from ..secret_scene import PLACES, SENSITIVE, leaks, planted, rows_of, script, secretive
 from ..waiting import wait_until
 from .http_rig import api
-from .rig import ME, read_all, serving
+from .rig import ME, Blocker, read_all, serving
 
 
 @tool
@@ -202,6 +202,30 @@ async def test_a_run_whose_key_is_lost_can_be_cancelled(tmp_path, keys):
     async with serving(tmp_path, secretive(), durable=True) as service:
         over = await service.cancel(run.id, ME, "the key is lost")
     assert (over.status, over.reason) == ("cancelled", "the key is lost")
+
+
+async def test_a_message_that_was_sent_with_another_key_holds_up_no_other_message(tmp_path, keys):
+    old, new = make_key(), make_key()
+    keys(old)
+    first, second = Blocker(), Blocker()
+    async with serving(tmp_path, first.agent(name="a"), second.agent(name="b"), durable=True) as service:
+        runs = [await service.start(ME, "Go.", agent=name) for name in "ab"]
+        await wait_until(lambda: first.entered and second.entered)
+        send = service.store.controls.send
+        keys(new)  # as in a process that has the new key, before this one has it
+        steered = send(runs[0].id, "steer", b'{"text": "hello"}')
+        keys(old)
+        send(runs[1].id, "cancel", b'{"reason": "wrong"}')
+        over = await service.wait(runs[1].id, ME)
+        assert (over.status, over.reason) == ("cancelled", "wrong")
+        await wait_until(lambda: service.store.controls.answer_to(steered))
+        assert "the run did not get the message" in service.store.controls.answer_to(steered)
+        keys(new)
+        send(runs[0].id, "cancel", b'{"reason": "secret"}')
+        keys(old)
+        over = await service.wait(runs[0].id, ME)
+    assert over.status == "cancelled"
+    assert "does not have" in over.reason
 
 
 def test_a_program_reads_its_durable_run_with_the_key_only(tmp_path, keys):

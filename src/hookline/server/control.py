@@ -28,6 +28,8 @@ POLL_SECONDS = 2.0
 ANSWER_SECONDS = 2.0
 """Seconds that a sender waits for the answer to its message."""
 
+_UNREADABLE = "cancelled; the reason is encrypted with a key that the process of the run does not have"
+
 IsOver = Callable[[], Awaitable[bool]]
 
 
@@ -234,9 +236,13 @@ class ControlReceiver:
 
 
 def _carry_out(message: Control, live: LiveRun) -> ControlAnswer:
-    if message.kind == "cancel":
-        live.stop(msgspec.json.decode(message.data, type=Cancel).reason)
+    if message.problem:
+        log.warning("%s", message.problem, extra={"run_id": message.run_id})
+    if message.kind == "cancel":  # whoever may write the database may cancel, with any key
+        live.stop(_UNREADABLE if message.problem else msgspec.json.decode(message.data, type=Cancel).reason)
         return ControlAnswer()
+    if message.problem:
+        return ControlAnswer("conflict", f"the run did not get the message: {message.problem}")
     steer = msgspec.json.decode(message.data, type=Steer)
     try:
         live.steer(steer.text, [each.attachment() for each in steer.files])

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from .._sensitive.encryption import decrypted, encrypted
+from .._sensitive.encryption import DataKeyError, decrypted, encrypted
 from .sql import Connection, Database
 
 SCHEMA = (
@@ -30,12 +30,13 @@ _TOPIC = "controls"
 
 
 class Control(msgspec.Struct, frozen=True):
-    """A message to a run; ``data`` is JSON that depends on the kind."""
+    """A message to a run; ``data`` is JSON that depends on the kind. ``problem`` says why it cannot be read."""
 
     seq: int
     run_id: str
     kind: Kind
     data: bytes
+    problem: str = ""
 
 
 class ControlStore:
@@ -61,7 +62,8 @@ class ControlStore:
     def take(self, run_ids: Sequence[str], *kinds: Kind) -> list[Control]:
         """Take the messages to these runs, in the order in which they were sent.
 
-        A message is returned each time, also to other processes, until :meth:`answer` says what became of it.
+        A message is returned each time, also to other processes, until :meth:`answer` says what became of it. One that
+        is encrypted with a key that this process does not have holds up no other.
         """
         if not run_ids:
             return []
@@ -72,10 +74,7 @@ class ControlStore:
             with self._db.transaction(write=True, lock=_TOPIC) as db:
                 rows = db.execute(query, values).fetchall()  # a sender may have withdrawn one
                 db.executemany("UPDATE controls SET taken = 1 WHERE seq = ?", [row[:1] for row in rows])
-        return [
-            Control(seq, run_id, kind, decrypted(data, f"a message to run {run_id}"))
-            for seq, run_id, kind, data, _ in rows
-        ]
+        return [_control(*row[:4]) for row in rows]
 
     def withdraw(self, seq: int) -> bool:
         """Take back a message; return false if a process has taken it already."""
@@ -118,6 +117,13 @@ class ControlStore:
     def watch(self, callback: Callable[[], object], seq: int | None = None) -> AbstractContextManager[None]:
         """Inside the ``with`` block, call ``callback`` in another thread after new messages, or after an answer."""
         return self._db.listen(_TOPIC if seq is None else _topic(seq), callback)
+
+
+def _control(seq: int, run_id: str, kind: Kind, data: bytes) -> Control:
+    try:
+        return Control(seq, run_id, kind, decrypted(data, f"a message to run {run_id}"))
+    except DataKeyError as error:
+        return Control(seq, run_id, kind, b"", str(error))
 
 
 def _topic(seq: int) -> str:
