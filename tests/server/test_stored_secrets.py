@@ -12,6 +12,7 @@ from hookline._sensitive.encryption import decrypted, encrypted, make_key
 from hookline.errors import DataKeyError
 from hookline.hooks import ApprovalsHook, AuditLogHook, ObservabilityHook, PlanModeHook, SensitiveDataHook
 from hookline.records import RecordHook
+from hookline.server.errors import ConflictError
 from hookline.server.logs import setup_logs
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.runs import RunStore
@@ -204,6 +205,19 @@ async def test_a_run_whose_key_is_lost_can_be_cancelled(tmp_path, keys):
     assert (over.status, over.reason) == ("cancelled", "the key is lost")
 
 
+@pytest.mark.parametrize("other", [[], [make_key()]])
+async def test_a_process_without_the_key_sends_no_message_to_a_run(tmp_path, keys, other):
+    keys(make_key())
+    blocker = Blocker()
+    async with serving(tmp_path, blocker.agent(), durable=True) as service:
+        run = await service.start(ME, "Go.")
+        await wait_until(lambda: blocker.entered)
+        keys(*other)
+        with pytest.raises(ConflictError, match="accepts no messages here: the journal of run .* is encrypted"):
+            await service._control_sender.steer(run.id, planted("insteering"), (), lambda: asyncio.sleep(0, False))
+        assert leaks(tmp_path, service.store, service.approvals) == []
+
+
 async def test_a_message_that_was_sent_with_another_key_holds_up_no_other_message(tmp_path, keys):
     old, new = make_key(), make_key()
     keys(old)
@@ -212,7 +226,7 @@ async def test_a_message_that_was_sent_with_another_key_holds_up_no_other_messag
         runs = [await service.start(ME, "Go.", agent=name) for name in "ab"]
         await wait_until(lambda: first.entered and second.entered)
         send = service.store.controls.send
-        keys(new)  # as in a process that has the new key, before this one has it
+        keys(new, old)  # as in a process that has the new key, before this one has it
         steered = send(runs[0].id, "steer", b'{"text": "hello"}')
         keys(old)
         send(runs[1].id, "cancel", b'{"reason": "wrong"}')

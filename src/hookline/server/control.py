@@ -16,6 +16,7 @@ from .._base.attachment_files import available_data
 from .._base.tasks import wait_at_most, wake_from_thread
 from .._base.text import error_text
 from .._run.journal import CONTROL
+from .._sensitive.encryption import DataKeyError
 from ..stores.controls import Control, ControlStore, Kind
 from ..stores.errors import StoreError
 from .errors import BusyError, ConflictError
@@ -120,7 +121,7 @@ class ControlSender:
             is_over: returns whether the run has ended.
 
         Raises:
-            ConflictError: the run does not accept messages.
+            ConflictError: the run does not accept messages, or this process does not have its key.
             BusyError: too many messages wait for the run.
             AttachmentError: a file cannot be used.
             StoreError: the database cannot be used.
@@ -129,7 +130,10 @@ class ControlSender:
         if waiting >= MAX_UNREAD:
             raise BusyError(f"the run {run_id} has not read {waiting} messages yet: wait until it has")
         data = await asyncio.to_thread(lambda: msgspec.json.encode(Steer(text, tuple(map(File.of, attachments)))))
-        seq = await asyncio.to_thread(self._store.send, run_id, "steer", data)
+        try:
+            seq = await asyncio.to_thread(self._store.send, run_id, "steer", data)
+        except DataKeyError as error:
+            raise ConflictError(f"the run {run_id} accepts no messages here: {error}") from None
         answered = asyncio.Event()
         wake = partial(wake_from_thread, asyncio.get_running_loop(), answered)
         deadline = time.monotonic() + ANSWER_SECONDS

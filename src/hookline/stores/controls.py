@@ -42,6 +42,8 @@ class Control(msgspec.Struct, frozen=True):
 class ControlStore:
     """Store messages to runs. All methods block, and raise ``StoreError`` if the database cannot be used.
 
+    A message of the user is encrypted like the journal of its run: who does not have the key of the run sends none.
+
     Args:
         db: the database of the runs.
     """
@@ -50,8 +52,17 @@ class ControlStore:
         self._db = db
 
     def send(self, run_id: str, kind: Kind, data: bytes) -> int:
-        """Store a message, wake the process that executes the run, and return the number of the message."""
+        """Store a message, wake the process that executes the run, and return the number of the message.
+
+        Raises:
+            DataKeyError: it is a message of the user, and this process does not have the key of the run.
+            StoreError: the database cannot be used.
+        """
         with self._db.transaction(write=True, lock=None) as db:
+            if kind == "steer":
+                query = "SELECT start FROM durable_runs WHERE run_id = ?"
+                for (start,) in db.execute(query, (run_id,)).fetchall():
+                    decrypted(bytes(start), f"the journal of run {run_id}")
             (seq,) = db.execute(
                 "INSERT INTO controls (run_id, kind, data, at, taken) VALUES (?,?,?,?,0) RETURNING seq",
                 (run_id, kind, encrypted(data), time.time()),
