@@ -419,15 +419,28 @@ def test_a_hook_that_catches_the_refusal_of_its_call_does_not_help(store):
     assert spent(store) == 3
 
 
+class Reporting:
+    """A model that says what a call has cost, and whose price nobody knows before."""
+
+    name, provider = "reporting", "test"
+
+    def __init__(self, cost):
+        self.cost = cost
+
+    async def complete(self, request):
+        return ModelResponse("ok", usage=Usage(5, 5), cost=self.cost)
+
+    def count_tokens(self, content):
+        return 5
+
+
+@pytest.mark.parametrize("cost", [-5.0, float("nan"), float("inf"), float("-inf")])
+def test_a_reply_with_an_impossible_cost_counts_with_what_was_reserved_and_makes_no_room(store, cost):
+    agent = Agent("helper", llm=Reporting(cost), hooks=[limited(store, reserve_usd=0.03)])
+    assert [agent.run("Help.", metadata=ANN).status for _ in range(4)] == ["completed"] * 3 + ["stopped"]
+    assert spent(store) == 9
+
+
 def test_a_model_may_report_its_cost_itself(store):
-    class Reporting:
-        name, provider = "reporting", "test"
-
-        async def complete(self, request):
-            return ModelResponse("ok", usage=Usage(5, 5), cost=0.007)
-
-        def count_tokens(self, content):
-            return 5
-
-    Agent("helper", llm=Reporting(), hooks=[limited(store, reserve_usd=0.05)]).run("Help.", metadata=ANN)
+    Agent("helper", llm=Reporting(0.007), hooks=[limited(store, reserve_usd=0.05)]).run("Help.", metadata=ANN)
     assert spent(store) == 0.7

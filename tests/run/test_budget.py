@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hookline import Agent, AgentContext, Budget, Limits, RegistrationError, ScriptedModel, call, reply, tool
 from hookline._run.budget import BudgetView
 from hookline.hooks import StepsLimitHook
+from hookline.models import ModelResponse
 from hookline.payloads import Usage
 from hookline.testing import scripted_agent
 from tests.cases import each_case
@@ -51,6 +52,22 @@ def test_the_cost_is_unknown_from_the_first_unknown_price_on():
     budget.charge(Usage(1), None)
     budget.charge(Usage(1), 0.5)
     assert budget.cost is None
+
+
+@pytest.mark.parametrize("cost", [-0.5, math.nan, math.inf])
+def test_a_reply_with_impossible_numbers_makes_no_room_in_a_budget(cost):
+    class Wrong:
+        name, provider = "wrong", "test"
+
+        async def complete(self, request):
+            return ModelResponse("Hi.", usage=Usage(-7, 5, -1), cost=cost)
+
+        def count_tokens(self, content):
+            return 5
+
+    budget = Budget()
+    Agent("bob", llm=Wrong()).run("Hi.", ctx=AgentContext(budget=budget))
+    assert (budget.usage, budget.cost, budget.known_cost) == (Usage(0, 5, 0), None, 0.0)
 
 
 def step(budget):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -205,6 +206,9 @@ def _text_part(part: Any, path: str) -> str:
 class ModelResponse(Frozen, frozen=True):
     """The reply of a model. ``cost`` is in USD; ``None`` means unknown. ``id`` is the vendor's id of the reply.
 
+    A cost that is negative or not a finite number counts as unknown, and a negative number of tokens as 0: no reply
+    makes room in a limit.
+
     Example::
 
         ModelResponse(content="It is sunny.", usage=Usage(120, 8), cost=0.0004)
@@ -223,6 +227,12 @@ class ModelResponse(Frozen, frozen=True):
     def __post_init__(self) -> None:
         if type(self.tool_calls) is not tuple:
             self._seal("tool_calls", tuple)
+        cost, usage = self.cost, self.usage
+        if cost is not None and not 0 <= cost < inf:
+            msgspec.structs.force_setattr(self, "cost", None)
+        if usage.input_tokens < 0 or usage.output_tokens < 0 or usage.cached_tokens < 0:
+            counts = (max(count, 0) for count in msgspec.structs.astuple(usage))
+            msgspec.structs.force_setattr(self, "usage", Usage(*counts))
 
 
 class StopSignal(Frozen, frozen=True):
