@@ -30,6 +30,16 @@ def test_a_report_is_json_and_back():
     assert Report.from_json(made().to_json()) == made()
 
 
+def test_a_report_prints_as_its_answer_and_its_examples():
+    assert str(made()).splitlines() == [
+        "2 of 10 runs would differ: 6 newly blocked.",
+        "2 of 6 differences are certain; 3 came later in a run that would have differed before; "
+        "1 is a guess, because a hook read something that is not recorded.",
+        "newly blocked: 6 (rule at before_tool shell)",
+        "1 hook failure, 3 skipped lines: see failures and skipped",
+    ]
+
+
 def test_totals_keep_the_three_parts_apart():
     report = made()
     assert report.total("newly_blocked") == Count(2, 3, 1)

@@ -33,7 +33,18 @@ async def gateways(tmp_path):
     """Make gateways on the same files: ``await gateways(turns, hooks=..., answerer=..., channel=..., **options)``."""
     made = []
 
-    async def make(turns=None, *, hooks=(), tools=(), answerer=None, channel=None, access=None, lease=30.0, **options):
+    async def make(
+        turns=None,
+        *,
+        hooks=(),
+        tools=(),
+        answerer=None,
+        channel=None,
+        access=None,
+        lease=30.0,
+        metadata=None,
+        **options,
+    ):
         channel = channel or MemoryChannel()
         answerer = answerer or Agent(
             "bot", llm=ScriptedModel([echo] if turns is None else turns, loop=turns is None), hooks=hooks, tools=tools
@@ -45,6 +56,7 @@ async def gateways(tmp_path):
             sessions=SqliteSessionStore(tmp_path / "sessions.db"),
             options=GatewayOptions(**{"grace": 5.0, **options}),
             access={channel.name: access} if access else None,
+            metadata=metadata or {},
         )
         await gateway.start()
         made.append(gateway)

@@ -9,7 +9,7 @@ import pytest
 from hookline import call, hook
 from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import Capabilities, UndeliverableError
-from hookline.hooks import AuditLogHook
+from hookline.hooks import AuditLogHook, SensitiveDataHook
 from hookline.stores import ApprovalPolicy, ApproverRights, CallPattern
 
 from ..waiting import wait_until
@@ -48,6 +48,16 @@ async def test_a_denied_call_does_not_run_and_the_model_gets_the_reason(tmp_path
         await setup.say(f"/deny {code} use the other file")
         assert "use the other file" in await setup.wait_for_text("The tool said")
         assert setup.wrote == []
+
+
+async def test_the_reason_of_a_denial_is_stored_without_secrets(tmp_path):
+    async with ApprovalSetup(tmp_path, hooks=[SensitiveDataHook()]) as setup:
+        await setup.say("write a")
+        (code,) = await setup.wait_for_requests()
+        await setup.say(f"/deny {code} ask ann@example.org first")
+        assert "ask [email] first" in await setup.wait_for_text("The tool said")
+        stored = b"".join(file.read_bytes() for file in tmp_path.glob("approvals.db*"))  # with the write-ahead log
+        assert b"ann@example.org" not in stored
 
 
 async def test_an_edit_runs_with_other_arguments(tmp_path):

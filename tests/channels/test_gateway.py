@@ -115,6 +115,21 @@ async def test_hooks_see_the_origin_of_a_message(gateways):
     assert (seen["platform"], seen["channel"], seen["correlation"]) == ("memory", "memory", "m1")
 
 
+async def test_a_conversation_does_not_keep_metadata_that_the_operator_has_removed(gateways):
+    seen = []
+
+    @hook("on_run_start")
+    def look(ctx, start):
+        seen.append(ctx.state.metadata.get("user_role"))
+
+    for metadata in ({"user_role": "admin"}, {}):
+        gateway, channel = await gateways(hooks=[look], metadata=metadata)
+        await channel.say("hi", message_id=f"m{len(seen)}")
+        await gateway.wait_until_idle()
+        await gateway.stop()
+    assert seen == ["admin", None]
+
+
 @pytest.mark.parametrize("field", ["reply", "text"])
 async def test_a_hook_that_claims_a_message_replies_instead_of_the_agent(gateways, field):
     @hook("inbound_claim")

@@ -343,6 +343,15 @@ async def test_a_button_decides_about_exactly_the_call_above_it(url, channel, de
         assert channel._store.since("web", HERE.chat_id) == []  # the press is no message of the conversation
 
 
+async def test_a_decision_without_the_digest_of_the_call_is_refused(url, channel, deliver):
+    channel.approvals_changed(HERE, [CALL])
+    async with opened(url) as page:
+        for number, given in enumerate(({}, {"digest": ""})):
+            await page.say("decisions", id=id_of(number), key="the-key", decision="approve", **given)
+            await page.hear("refused")
+    assert deliver.messages == []
+
+
 async def test_stop_is_a_command_and_no_message_of_the_conversation(url, channel, deliver):
     async with opened(url) as page:
         await page.say("stop", id=id_of(1))

@@ -603,6 +603,13 @@ def test_only_allowed_commands_pass(place, command, passes):
 
 
 @pytest.mark.parametrize("command", ["git push", "git -C src push --force", "git push origin", "/usr/bin/git push"])
+def test_the_model_reads_which_command_is_denied(place, command):
+    guard = TerminalGuard(place, allow=["git *"], deny=["git push *"])
+    verdict = fire_hook(guard, BEFORE_TOOL, name="shell", arguments={"command": command})
+    assert verdict.value == "git push is not allowed here. Go on without it."
+
+
+@pytest.mark.parametrize("command", ["git push", "git -C src push --force", "git push origin", "/usr/bin/git push"])
 def test_denied_commands_are_blocked_with_any_words_in_between(place, command):
     assert judged(command, place, allow=["git *"], deny=["git push *"])[0] == "block"
     assert judged("git pull", place, allow=["git *"], deny=["git push *"])[0] is None

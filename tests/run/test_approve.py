@@ -6,6 +6,7 @@ from hookline import (
     Agent,
     AgentContext,
     ApprovalRequest,
+    HookRegistry,
     HookResult,
     RegistrationError,
     ScriptedModel,
@@ -37,6 +38,19 @@ class Bank:
 
     def answer(self, task="Pay."):
         return next(message for message in self.agent.run(task).messages if message.role == "tool")
+
+
+def test_agents_that_share_a_registry_and_a_function_ask_once():
+    asked = []
+
+    def approve(ctx, request):
+        asked.append([each.text for each in request.questions])
+        return True
+
+    hooks = HookRegistry()
+    first, second = Bank(approve, hooks=hooks), Bank(approve, hooks=hooks)
+    assert [first.answer().content, second.answer().content] == ["paid 5", "paid 5"]
+    assert asked == [["May pay run?"]] * 2
 
 
 async def later(ctx, request):

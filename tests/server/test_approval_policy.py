@@ -151,7 +151,10 @@ async def test_an_identity_header_from_another_address_is_refused_and_audited(tm
     assert {each["why"] for each in denied} == {"an identity header came from an address that is not trusted"}
 
 
-@pytest.mark.parametrize("value", ["", "a\tb", "x" * 201, b"\xff", b"\xc3(ann", "ann and user:ben@example.org"])
+@pytest.mark.parametrize(
+    "value",
+    ["", "a\tb", "x" * 201, b"\xff", b"\xc3(ann", "ann and user:ben@example.org", "ann\u00a0".encode()],
+)
 async def test_a_header_that_does_not_name_one_person_is_refused(tmp_path, value):
     async with serve(tmp_path) as made, httpx.AsyncClient(base_url=made.url, trust_env=False) as client:
         assert (await client.get("/runs", headers={"X-Forwarded-Email": value})).status_code == 401

@@ -147,6 +147,48 @@ async def test_a_durable_run_that_goes_on_at_another_server_makes_them_anew(tmp_
     assert len(made) >= 2
 
 
+async def go_on(tmp_path, monkeypatch, make):
+    """A durable run that waits for its approval, and goes on at a server with another function."""
+    monkeypatch.setattr("hookline.server.durable.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("hookline.server.durable.DEPS_TRIES", 4)
+    settings, approvals = settings_in(tmp_path, durable=True, grace=0), ApprovalStore(tmp_path / "approvals.db")
+    async with mounted(tmp_path, shop_agent(ask=True), settings=settings, deps=shop_of) as agents:
+        run = await post(agents, "/runs", {"task": "Whose?"})
+        await wait_until(lambda: approvals.rows(status="pending"))
+    (asked,) = approvals.rows(status="pending")
+    approvals.decide(asked.id, decision="approve", digest=asked.digest, by="boss")
+    async with mounted(tmp_path, shop_agent(ask=True), settings=settings, deps=make):
+        runs = RunStore(tmp_path / "runs.db")
+        await wait_until(lambda: runs.get(run["id"]).is_over)
+    return runs.get(run["id"])
+
+
+async def test_a_durable_run_waits_for_a_function_that_fails_for_a_while(tmp_path, monkeypatch, caplog):
+    calls = []
+
+    def make(caller):
+        calls.append(caller)
+        if len(calls) < 4:
+            raise ConnectionError("password hunter2 rejected")
+        return shop_of(caller)
+
+    ended = await go_on(tmp_path, monkeypatch, make)
+    assert (ended.status, ended.reply, len(calls)) == ("completed", "ann free", 4)
+    assert "is interrupted: the deps of this run could not be created (ConnectionError)" in caplog.text
+
+
+async def test_a_durable_run_fails_if_the_function_never_works(tmp_path, monkeypatch):
+    calls = []
+
+    def make(caller):
+        calls.append(caller)
+        raise KeyError("ann")
+
+    ended = await go_on(tmp_path, monkeypatch, make)
+    assert (ended.status, len(calls)) == ("failed", 4)
+    assert ended.error == "the deps of this run could not be created (KeyError)"
+
+
 @pytest.mark.parametrize("build", [build_server, build_worker])
 def test_an_agent_that_needs_deps_is_refused_when_nothing_makes_them(tmp_path, build):
     with pytest.raises(ConfigError, match=r"agent 'shop' needs deps of the type Shop: give deps=lambda caller"):

@@ -88,6 +88,7 @@ PAGES = {
     "GET /console/runs/{id}",
     "GET /console/runs/{id}/live",
     "GET /console/runs/{id}/call",
+    "GET /console/runs/{id}/text",
     "POST /console/runs/{id}/messages",
     "POST /console/runs/{id}/cancel",
     "GET /console/runs/{id}/tape",

@@ -19,11 +19,11 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
-from hookline import BEFORE_LLM, Agent, ScriptedModel, hook, reply
+from hookline import BEFORE_LLM, Agent, ScriptedModel, call, hook, reply, tool
 from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
 from hookline.events import RunFinished
-from hookline.hooks import AuditLogHook, ObservabilityHook
+from hookline.hooks import AuditLogHook, ObservabilityHook, RoleBasedAccessHook
 from hookline.server import Caller, asgi, auth
 from hookline.stores import RunStore, verify_audit
 from hookline.stores.keys import KeyStore
@@ -302,6 +302,15 @@ async def test_the_application_names_the_caller_and_none_is_401(tmp_path, authen
         assert (await client.get("/healthz", headers={"x-user": ""})).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/", "/console", "/console/inbox", "/console/login"])
+async def test_a_browser_that_the_application_does_not_know_is_asked_to_log_in_there(tmp_path, path):
+    async with client_of(host_of(mounted(tmp_path)), user="") as client:
+        answer = await client.get(path, headers={"accept": "text/html"}, follow_redirects=True)
+        assert (answer.status_code, answer.headers["content-type"]) == (401, "text/html; charset=utf-8")
+        assert "This application does not know the caller: log in first." in answer.text
+        assert "<form" not in answer.text
+
+
 async def test_a_caller_has_the_same_rights_as_a_key(tmp_path):
     async with client_of(host_of(mounted(tmp_path))) as client:
         run = (await client.post("/runs", json={"task": "hi", "wait": 30})).json()["id"]
@@ -336,6 +345,30 @@ async def test_the_metadata_of_the_caller_reaches_the_hooks(tmp_path):
     async with client_of(host_of(mounted(tmp_path, agent))) as client:
         await client.post("/runs", json={"task": "hi", "wait": 30})
     assert seen[0]["user_role"] == "editor"
+
+
+async def test_a_role_that_the_application_has_taken_away_does_not_come_back_with_an_old_conversation(tmp_path):
+    wiped = []
+
+    @tool
+    def wipe() -> str:
+        """Wipe it."""
+        wiped.append(True)
+        return "wiped"
+
+    def authenticate(request):
+        role = request.headers.get("x-role")
+        return Caller("ann", scopes={"run"}, metadata={"user_role": role} if role else {})
+
+    roles = RoleBasedAccessHook({"wipe": "admin"})
+    turns = [call("wipe"), reply("Tried.")]
+    agent = Agent("helper", llm=ScriptedModel(turns, loop=True), tools=[wipe], hooks=[roles])
+    task = {"task": "Wipe it.", "session": "main", "wait": 30}
+    async with client_of(host_of(mounted(tmp_path, agent, authenticate))) as client:
+        await client.post("/runs", json=task, headers={"x-role": "admin"})
+        assert wiped == [True]
+        await client.post("/runs", json=task)
+    assert wiped == [True]
 
 
 async def test_the_function_gets_the_request_with_its_host_application(tmp_path):

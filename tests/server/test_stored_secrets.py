@@ -1,5 +1,6 @@
 """One setting, the hook for sensitive data, decides for everything that is stored about a run."""
 
+import asyncio
 import logging
 import os
 import time
@@ -9,15 +10,17 @@ import pytest
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, Session, call, guard, reply, tool
 from hookline._sensitive.encryption import decrypted, encrypted, make_key
 from hookline.errors import DataKeyError
-from hookline.hooks import ApprovalsHook, AuditLogHook, ObservabilityHook
+from hookline.hooks import ApprovalsHook, AuditLogHook, ObservabilityHook, PlanModeHook, SensitiveDataHook
 from hookline.records import RecordHook
 from hookline.server.logs import setup_logs
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.runs import RunStore
 from hookline.stores.sessions import JsonSessionStore
+from hookline.teams import Team
 
-from ..secret_scene import PLACES, leaks, planted, rows_of, script, secretive
+from ..secret_scene import PLACES, SENSITIVE, leaks, planted, rows_of, script, secretive
 from ..waiting import wait_until
+from .http_rig import api
 from .rig import ME, read_all, serving
 
 
@@ -90,6 +93,37 @@ async def test_a_cancelled_run_stores_no_secret_of_the_reason(tmp_path):
         over = await service.cancel(run.id, ME, f"because of {planted('innote')}")
         assert "[planted]" in over.reason
     assert leaks(tmp_path, service.store, service.approvals) == []
+
+
+@tool
+def delete(path: str) -> str:
+    """Delete it."""
+    return "deleted"
+
+
+async def test_a_decision_about_a_call_of_a_subagent_is_stored_without_secrets(tmp_path):
+    team = Team(first="desk")
+    turns = [call("delegate", to="worker", task="Delete it."), reply("Done.")]
+    hooks = [SensitiveDataHook(**SENSITIVE), PlanModeHook(["delete"])]
+    team.add(Agent("desk", "talks", llm=ScriptedModel(turns), tools=[team], hooks=hooks))
+    turns = [call("delete", path="a.txt"), reply("Denied.")]
+    team.add(Agent("worker", "works", llm=ScriptedModel(turns), tools=[delete]))
+    async with api(tmp_path, team) as served:
+        client = served.client()
+        run = (await client.post("/runs", json={"task": "Go."})).json()
+        await wait_until(lambda: served.service.approvals.rows(status="pending"))
+        (row,) = served.service.approvals.rows(status="pending")
+        assert row.agent == "worker"
+        body = {"decision": "deny", "digest": row.digest, "message": f"no: {planted('innote')}"}
+        assert "[planted]" in (await client.post(f"/approvals/{row.id}", json=body)).json()["message"]
+        assert (await finished_run(client, run["id"]))["status"] == "completed"
+    assert leaks(tmp_path, served.service.store) == []  # also in the write-ahead log of the open approvals
+
+
+async def finished_run(client, run_id):
+    while (run := (await client.get(f"/runs/{run_id}")).json())["status"] in ("running", "waiting", "queued"):
+        await asyncio.sleep(0.01)
+    return run
 
 
 async def test_a_durable_run_that_goes_on_in_another_service_stores_no_secret(tmp_path):

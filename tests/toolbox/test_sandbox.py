@@ -23,8 +23,9 @@ from hookline._toolbox.sandbox import LEVELS, level_state
 from hookline._toolbox.sandbox_canaries import run_canaries
 from hookline.hooks import AuditLogHook
 from hookline.stores import ArtifactStore, JsonSessionStore, MemoryStore, NotesFile, SkillStore
+from hookline.stores.audit.keys import make_keys
 from hookline.tape import TapeHook
-from hookline.tools import Sandbox, mcp, shell_tool
+from hookline.tools import Sandbox, file_tools, mcp, shell_tool
 
 from ..ordinary_user import run_as_an_ordinary_user, run_python
 from ..waiting import block_until
@@ -652,6 +653,27 @@ def test_the_folder_of_a_store_is_read_only(bubblewrap, folder, kind):
     with pytest.raises(RegistrationError, match="Hookline's"):
         shell_tool(folder, sandbox="landlock")
     del store
+
+
+@pytest.mark.parametrize("kind", ["stored data", "audit log"])
+def test_files_of_keys_are_read_only(bubblewrap, folder, kind, monkeypatch):
+    path = folder / "keys"
+    log = None
+    if kind == "stored data":
+        path.write_text("a key")
+        monkeypatch.setenv("HOOKLINE_DATA_KEY_FILE", str(path))
+    else:
+        make_keys(path)
+        log = AuditLogHook(folder.parent / "audit.jsonl", sign=path)
+    before = path.read_bytes()
+    run(folder, "echo x > keys; rm -f keys; mv keys other", "bubblewrap")
+    (write,) = (tool for tool in file_tools(folder, write=True) if tool.name == "write_file")
+    with pytest.raises((OSError, ValueError), match="key"):
+        write("keys", "x")
+    assert path.read_bytes() == before
+    with pytest.raises(RegistrationError, match="key"):
+        shell_tool(folder, sandbox="landlock")
+    del log
 
 
 def test_the_script_of_an_mcp_server_and_what_it_could_import_are_read_only(bubblewrap, folder):

@@ -20,6 +20,9 @@ from .files import fold_path, is_below, matches_globs, user_folder
 CONFIG_FILE = "hookline.toml"
 """The name of the configuration file."""
 
+DATA_KEY_FILE = "HOOKLINE_DATA_KEY_FILE"
+"""The variable that names the file with the keys for stored data."""
+
 _NAMES = {
     "Hookline's configuration": (CONFIG_FILE,),
     "the recording of a run": ("*.tape", "*.moments"),
@@ -86,7 +89,7 @@ def own_files() -> Iterator[OwnFile]:
 
     They include the links in the path of a file, because replacing a link replaces the file.
     """
-    for file in (*list(_registered.values()), *_user_folders(), *_environment()):
+    for file in (*list(_registered.values()), *_user_files(), *_environment()):
         if not file.optional or os.path.lexists(file.path):
             yield from _with_links(file)
     yield from _import_folders()
@@ -159,7 +162,7 @@ def _guarded() -> Iterator[tuple[OwnFile, str]]:
 
     A guard sees which file is written, and so can be more exact than a sandbox.
     """
-    for known in (*list(_registered.values()), *_user_folders()):
+    for known in (*list(_registered.values()), *_user_files()):
         for file in _with_links(known):
             yield file, fold_path(file.path)
     yield from _python_folders()
@@ -236,9 +239,11 @@ def _with_links(file: OwnFile) -> Iterator[OwnFile]:
     yield file._replace(path=place)
 
 
-def _user_folders() -> Iterator[OwnFile]:
+def _user_files() -> Iterator[OwnFile]:
     for folder in (user_folder("data"), user_folder("cache")):
         yield OwnFile(str(folder), "Hookline's folder for the user's data", is_folder=True)
+    if keys := os.environ.get(DATA_KEY_FILE):
+        yield OwnFile(os.path.abspath(keys), "Hookline's file of keys for stored data", optional=True)
 
 
 def _environment() -> Iterator[OwnFile]:

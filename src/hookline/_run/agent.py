@@ -229,7 +229,9 @@ class Agent(Generic[DepsT_contra, OutputT]):
         loaded = load_plugins(plugins)
         self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
         if approve is not None:
-            self.hooks.register(ApproveHook(approve))
+            added = ApproveHook(approve)
+            if not any(isinstance(each, ApproveHook) and each.decide == approve for each in self.hooks):
+                self.hooks.register(added)  # agents that share a registry ask once
         if record is not False:
             self._add_hook(_record_hook(record))
         if runs is not False:

@@ -17,8 +17,9 @@ from io import BytesIO
 from typing import BinaryIO
 
 from .._base.errors import HooklineError, NotInstalledError
+from .._base.own_files import DATA_KEY_FILE
 
-KEYS_VARIABLE, FILE_VARIABLE = "HOOKLINE_DATA_KEYS", "HOOKLINE_DATA_KEY_FILE"
+KEYS_VARIABLE, FILE_VARIABLE = "HOOKLINE_DATA_KEYS", DATA_KEY_FILE
 _MARK = b"hookline-encrypted:"
 
 

@@ -171,14 +171,7 @@ class SecurityMiddleware:
             return
         if origin.lower() in self._origins:
             return
-        scheme, _, location = origin.partition("://")
-        default = _DEFAULT_PORTS.get(scheme, 0)
-        try:
-            origin_host, origin_port = parse_host(location)
-            same = default and (origin_host, origin_port or default) == (host, port or default)
-        except UrlError:
-            same = False
-        if not same:
+        if not _is_origin_of(origin, host, port):
             raise RequestRejectedError(403, "other_origin", "requests from pages of another site are not allowed")
 
 
@@ -295,6 +288,25 @@ def header(scope: Scope, name: bytes) -> str | None:
     """Return a request header: ``None`` if it is absent, empty if it occurs more than once."""
     found = [value for key, value in scope["headers"] if key == name]
     return None if not found else found[0].decode("latin-1") if len(found) == 1 else ""
+
+
+def is_same_origin(scope: Scope) -> bool:
+    """Return whether the page that sends a request is one of this server, as the browser says in ``Origin``."""
+    try:
+        return _is_origin_of(header(scope, b"origin") or "", *parse_host(header(scope, b"host") or ""))
+    except UrlError:
+        return False
+
+
+def _is_origin_of(origin: str, host: str, port: int | None) -> bool:
+    """Return whether an origin is that of the pages at a host; ``port`` is ``None`` for the usual one."""
+    scheme, _, location = origin.partition("://")
+    default = _DEFAULT_PORTS.get(scheme, 0)
+    try:
+        origin_host, origin_port = parse_host(location)
+    except UrlError:
+        return False
+    return bool(default) and (origin_host, origin_port or default) == (host, port or default)
 
 
 @lru_cache(maxsize=1024)

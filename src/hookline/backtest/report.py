@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar, get_args
 import msgspec
 
 from .._base.frozen import Frozen
+from .._base.text import counted
 from ..records.account import Skipped
 from .expressions import Condition
 
@@ -198,6 +199,24 @@ class Report(Frozen, frozen=True):
     """How long the backtest took. The reports of several processes add up."""
     notes: tuple[str, ...] = ()
     """Further notes for the reader, such as hooks that were given up."""
+
+    def __str__(self) -> str:
+        """Return the answer in a few lines, for people."""
+        from .page import headline, how_sure, in_words
+
+        lines = [headline(self), how_sure(self)]
+        for cell in self.cells:
+            if cell.kind != "same":
+                where = f"{cell.hook} at {cell.point} {cell.tool}".strip()
+                lines.append(f"{in_words(cell.kind)}: {cell.count.total:,} ({where})")
+        problems = []
+        if self.failures:
+            problems.append(counted(len(self.failures), "hook failure"))
+        if self.skipped_lines:
+            problems.append(counted(self.skipped_lines, "skipped line"))
+        if problems:
+            lines.append(f"{', '.join(problems)}: see failures and skipped")
+        return "\n".join(filter(None, lines))
 
     @property
     def exact_share(self) -> float:

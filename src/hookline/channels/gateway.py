@@ -232,6 +232,8 @@ class Gateway:
         await self._mailbox.open()
         if self._journals is not None:
             await self._journals.open()
+        if self._approvals.store is not None:
+            self._approvals.store.clean = partial(clean_for, self._answerer)
         self._inbox.enqueue(await self._mailbox.poll(self.channels))
         await self._warn_about_missing_channels()
         for channel in self.channels.values():

@@ -600,6 +600,7 @@ class Runner:
             environment = services_of(ctx).environment
             environment.name_run(durable.run_id if number == 1 else f"{durable.run_id}_{number}")
             environment.boundary = durable
+        session.metadata = metadata  # what the operator gave to earlier runs does not count
         async with indicator:
             try:
                 active.run = self._answerer.start(

@@ -59,8 +59,10 @@ def refund_order(order: str, amount: float, ctx: AgentContext[Deps]) -> str:
 def no_large_refunds(ctx: AgentContext[Deps], request: ToolCallRequest) -> HookResult | None:
     """Block refunds over 100, and refunds of more than the order cost."""
     order, amount = request.arguments["order"], request.arguments["amount"]
-    if amount > min(100, ctx.deps.orders.get(order, 0)):
-        return HookResult.block(f"A refund of {amount:.2f} for order {order} is too much.", reason="refund too large")
+    most = min(100, ctx.deps.orders.get(order, 0))
+    if not 0 < amount <= most:
+        message = f"A refund of {amount:.2f} for order {order} is not allowed: at most {most:.2f}."
+        return HookResult.block(message, reason="refund too large")
     return None  # allow the call
 
 
@@ -98,7 +100,7 @@ def test_a_large_refund_is_blocked_and_the_model_reads_why() -> None:
     deps = Deps("ann")
     model = ScriptedModel([call("refund_order", order="B20", amount=250.0), reply("I may not.")])
     result = make_agent(model).run("Refund 250 for order B20.", deps=deps)
-    assert result.messages[2].content == "A refund of 250.00 for order B20 is too much."
+    assert result.messages[2].content == "A refund of 250.00 for order B20 is not allowed: at most 100.00."
     assert deps.orders["B20"] == 250.0
 
 
@@ -110,7 +112,7 @@ def test_nothing_is_refunded_for_an_unknown_order() -> None:
 
 SETTINGS = """# Settings of hookline for this folder. hookline config shows all of them.
 
-model = "MODEL"  # the embedded model is "local"; a larger one is "openai:NAME" or "anthropic:NAME", with its key
+model = "MODEL"  # the embedded model is "local"; a larger one is "openai:gpt-5", with its key
 instructions = "You look after the orders of a shop. Use the tools."
 default_tools = false
 tools = ["agent.py"]

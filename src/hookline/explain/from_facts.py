@@ -12,7 +12,7 @@ import msgspec
 
 from ..stores.facts import Gate, RunFact
 from ..stores.runs import RunRecord, RunStore
-from .from_events import EventsView
+from .from_events import LIMIT, EventsView
 from .view import (
     ChainHook,
     DecisionView,
@@ -35,13 +35,18 @@ _KEPT = "Only names, numbers and times of this run are stored, not its texts, ar
 RECORD_HINT = "A run that is recorded (record = true) can be read in full."
 
 
-def stored_view(store: RunStore, run: RunRecord) -> RunView:
+def stored_view(store: RunStore, run: RunRecord, *, limit: int = LIMIT) -> RunView:
     """Return the view of a run from its events if they are stored, else from its facts.
+
+    Args:
+        store: has the run.
+        run: the record of the run.
+        limit: the number of characters of each text that the view contains.
 
     Raises:
         StoreError: the store cannot be used.
     """
-    built = EventsView()
+    built = EventsView(limit)
     while found := store.events(run.id, built.seq):
         for event in found:
             built.add(msgspec.json.decode(event.data))

@@ -31,7 +31,7 @@ from ._support.tools import find_tool
 from ._terminal.developer import check_policy, code_in, possible_commands, program_name, scripts_in
 from ._terminal.errors import ApprovalNeededError, BlockedError
 from ._terminal.paths import PathScope
-from ._terminal.patterns import matches, may_occur, parse_patterns
+from ._terminal.patterns import Pattern, matches, may_occur, parse_patterns
 from ._terminal.script import SHELLS, Script, find_commands
 from ._terminal.strict import check_arguments, is_listed
 
@@ -179,14 +179,14 @@ class TerminalGuard:
             BlockedError: the command matches a pattern of ``deny``.
             ApprovalNeededError: the command matches a pattern of ``ask``.
         """
-        shown = f"{os.path.basename(words[0].text):.60}"
+        program = f"{os.path.basename(words[0].text):.60}"
         for pattern in self._deny:
             if may_occur(pattern, words):
-                message = f"{shown} is not allowed here. Go on without it."
+                message = f"{_shown(pattern, program)} is not allowed here. Go on without it."
                 raise BlockedError(f"denied: {' '.join(pattern)}", message, final=True)
         for pattern in self._ask:
             if may_occur(pattern, words):
-                raise ApprovalNeededError(f"asked: {' '.join(pattern)}", f"{shown} needs approval.")
+                raise ApprovalNeededError(f"asked: {' '.join(pattern)}", f"{_shown(pattern, program)} needs approval.")
         return any(matches(pattern, words) for pattern in self._allow)
 
     # The developer profile
@@ -289,6 +289,12 @@ class TerminalGuard:
             message = f"{text} is a file in the folder, not a system program. It may not run."
             raise BlockedError("program in the folder", message, final=True)
         return text
+
+
+def _shown(pattern: Pattern, program: str) -> str:
+    """Return what a pattern forbids, for the model: ``git push *`` is ``git push``."""
+    text = " ".join(pattern).removesuffix(" *")
+    return program if "*" in text else f"{text:.60}"
 
 
 def _judge_unlisted(name: str | None, words: Sequence[Word], scope: PathScope) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .._base.frozen import EMPTY, Frozen, freeze_flat
 from .._base.text import did_you_mean
 from .._kernel.registry import HookStack
-from .._run.run_hooks import clean_for, redactions_of
+from .._run.run_hooks import clean_for, clean_with, redactions_of
 from ..models.attachments import ANY_TYPE
 from .errors import UnknownAgentError
 
@@ -94,6 +94,12 @@ class Agents:
         except UnknownAgentError:
             return value
         return clean_for(answerer.object, value)
+
+    def clean_for_all(self, text: str) -> str:
+        """Return a text as it may be stored, if it is not known which of the agents it is about: a subagent has a name
+        that is not served.
+        """
+        return clean_with(self.redactions(), text)
 
     def _all(self) -> dict[str, tuple[Any, str]]:
         found: dict[str, tuple[Any, str]] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self, cast
 
 import msgspec
@@ -188,13 +187,11 @@ class ApprovalService:
         store: the waiting calls and permissions.
         audit: gets a record of every permission that is given or revoked, of every approval that is not enough, and of
             every decision that a policy refuses; ``None`` disables them.
-        clean: replaces what must not be stored about a run of an agent; see :meth:`Agents.clean`.
     """
 
-    def __init__(self, store: ApprovalStore, audit: AuditLog | None, clean: Callable[[str, str], str]) -> None:
+    def __init__(self, store: ApprovalStore, audit: AuditLog | None) -> None:
         self.store = store
         self._audit = audit
-        self._clean = clean
 
     def rows(self, caller: Caller, *, status: str = "", root_id: str = "", limit: int = 100) -> list[ApprovalRow]:
         """Return the calls that a caller can access, newest first.
@@ -254,10 +251,10 @@ class ApprovalService:
             DecisionRefusedError: the decision was not accepted.
             StoreError: the call does not exist, or the file cannot be used.
         """
-        by, message = caller_label(caller), self._clean(row.agent, decision.pop("message", ""))
+        by = caller_label(caller)
         try:
             done = await asyncio.to_thread(
-                self.store.decide, row.id, by=by, person=caller.id, owner=row.owner, message=message, **decision
+                self.store.decide, row.id, by=by, person=caller.id, owner=row.owner, **decision
             )
         except DecisionRefusedError as error:
             if error.code == "rights":
@@ -354,7 +351,7 @@ class ApprovalsApi:
     """
 
     def __init__(self, service: RunService, audit: AuditLog | None = None) -> None:
-        self._service = ApprovalService(service.approvals, audit, service.agents.clean)
+        self._service = ApprovalService(service.approvals, audit)
 
     def endpoints(self) -> list[Endpoint]:
         """Return the endpoints."""

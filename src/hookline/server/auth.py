@@ -13,7 +13,7 @@ import msgspec
 
 from .._base.frozen import EMPTY
 from .._base.workers import in_thread
-from .._web.middleware import SAFE_METHODS, Scope, header, is_local
+from .._web.middleware import SAFE_METHODS, Scope, header, is_local, is_same_origin
 from ..stores.audit.format import encode_fields, encode_type
 from ..stores.audit.log import AuditLog
 from ..stores.audit.records import AuthRecord
@@ -135,7 +135,9 @@ class ProxyLogin:
     def identify(self, scope: Scope) -> tuple[Caller | None, str]:
         """Return the person of a request; ``None`` if the request names nobody, and the problem if it must not."""
         named = [
-            value.decode("utf-8", "surrogateescape").strip() for key, value in scope["headers"] if key == self._header
+            value.decode("utf-8", "surrogateescape").strip(" \t")
+            for key, value in scope["headers"]
+            if key == self._header
         ]
         if not named:
             return None, ""
@@ -539,14 +541,14 @@ def cookie_of(scope: Scope) -> str:
 def _check_same_origin(scope: Scope) -> None:
     """Check that a request which changes something was sent by a page of this server, as the browser says.
 
-    The middleware has compared the origin with the host already. A cookie is sent by the browser whoever made it send
-    the request, so a request that does not say where it comes from is not enough.
+    A cookie is sent by the browser whoever made it send the request, so a request that does not say where it comes from
+    is not enough. Nor is a page of another origin that the setting ``origins`` lists: such a page has its own key.
 
     Raises:
         ApiError: it was not, or the browser does not say it.
     """
     site = header(scope, b"sec-fetch-site")
-    own = site == "same-origin" if site is not None else header(scope, b"origin") not in (None, "", "null")
+    own = site == "same-origin" if site is not None else is_same_origin(scope)
     if scope["method"] not in SAFE_METHODS and not own:
         raise ApiError(403, "cross_site", "the request does not come from a page of this server")
 

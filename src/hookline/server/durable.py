@@ -42,7 +42,7 @@ from .._run.journal import (
 from .._run.session import Session
 from .._sensitive.encryption import DataKeyError
 from ..stores.approvals import ApprovalStore
-from ..stores.callers import Caller
+from ..stores.callers import Caller, DepsError
 from ..stores.errors import StoreError
 from ..stores.facts import RunFact
 from ..stores.pinning import digest_of, version_of
@@ -82,6 +82,8 @@ FIRST_PAUSE = 1.0
 """Seconds for which a run waits that the database interrupted twice before it had stored anything new. They double."""
 MAX_PAUSE = 60.0
 """Maximum number of seconds for which such a run waits."""
+DEPS_TRIES = 8
+"""Times that a process creates the ``deps`` of a run before the run fails; with the pauses, over two minutes."""
 MAX_WAITING = 100_000
 """Maximum number of waiting runs and calls that are looked at."""
 
@@ -110,7 +112,7 @@ _heads = msgspec.json.Decoder(ServedHead)
 
 
 class _Failing(msgspec.Struct, frozen=True):
-    """A run that the database interrupted: with how many entries it had begun, and until when it waits.
+    """A run that waits because a database failed: with how many entries it had begun, and until when it waits.
 
     ``times`` is how often it was interrupted with the same entries before.
     """
@@ -386,7 +388,7 @@ class DurableRuns:
             pass  # another process executes it
         except LeaseLostError as lost:
             log.warning("%s", lost, extra={"run_id": run_id})
-        except StoreError as error:  # it is taken up again when its lease has expired
+        except (StoreError, DepsError) as error:  # it is taken up again when its lease has expired, or after a pause
             log.error("the run %s is interrupted: %s", run_id, error_text(error))
 
     async def _execute(self, run_id: str) -> bool:
@@ -449,7 +451,7 @@ class DurableRuns:
         return failing is not None and time.monotonic() < failing.until
 
     def _failed(self, run_id: str, entries: int) -> None:
-        """Note that the database interrupted a run, which began with this many entries in its journal.
+        """Note that a run was interrupted by a database, or has no ``deps`` yet. Its journal has this many entries.
 
         On a full disk, for example, a run cannot store what its model answered. Each time that it goes on, it calls
         the model again.
@@ -459,6 +461,11 @@ class DurableRuns:
         pause = min(FIRST_PAUSE * 2.0 ** (times - 1), MAX_PAUSE) if times else 0.0
         self._failing = {id: each for id, each in self._failing.items() if now < each.until + MAX_PAUSE}
         self._failing[run_id] = _Failing(entries, times, now + pause)
+
+    def _may_try_again(self, run_id: str) -> bool:
+        """Whether a run, whose ``deps`` could not be created, goes on later; else it fails."""
+        failing = self._failing.get(run_id)
+        return failing is None or failing.times + 2 < DEPS_TRIES
 
     def _leave_to_others(self, run_id: str, reason: Exception) -> None:
         """Log, once, why this process does not execute a run."""
@@ -515,6 +522,9 @@ class DurableRuns:
                 except RecoveryError as error:
                     # The journal is unchanged, but the same rules would differ again.
                     following = await self._end_claimed(record, claim, "failed", error=error_text(error))
+        except DepsError:  # such as a database of the application that is down: the run goes on later
+            self._failed(run_id, len(claim.entries))
+            raise
         except RunWaitingError:
             again = bool(await asyncio.to_thread(self._decided, run_id))
             if live.stop_reason:  # it was asked to stop while it was suspended
@@ -561,6 +571,8 @@ class DurableRuns:
         except Exception as error:
             if durable.error is not None:
                 raise durable.error from None
+            if isinstance(error, DepsError) and self._may_try_again(record.id):
+                raise
             if not isinstance(error, HooklineError):
                 log.exception("the run %s failed", record.id)
             known = isinstance(error, HooklineError)

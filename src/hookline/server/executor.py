@@ -260,6 +260,7 @@ class RunExecutor:
             environment.name_run(f"{record.id}_{number}")
         if durable is not None:
             environment.boundary = durable
+        session.metadata = metadata  # rights that the caller had in earlier runs do not count
         run = answerer.start(
             task,
             session=session,

@@ -14,7 +14,7 @@ from ..explain.find import find_run
 from ..explain.from_facts import stored_view
 from ..explain.html import page_policy
 from ..explain.page import EXPLAIN_ASSETS, explain_html
-from ..explain.view import RunView, explain
+from ..explain.view import TEXT_LIMIT, RunView, explain
 from ..records.account import Account
 from ..records.blocks import read_blocks, write_blocks
 from ..records.catalog import Place, RunCatalog
@@ -71,8 +71,12 @@ class RunRecords:
         write_blocks(blocks[-1:], found.extend)
         return bytes(found)
 
-    async def view(self, id: str) -> RunView:
+    async def view(self, id: str, *, limit: int = TEXT_LIMIT) -> RunView:
         """Return what happened in a run, with what hooks hid from its caller: for callers with the right ``admin``.
+
+        Args:
+            id: the run.
+            limit: the number of characters of each text that the view contains.
 
         Raises:
             ApiError: the run was not recorded.
@@ -80,9 +84,9 @@ class RunRecords:
         if not self.is_on:
             raise ApiError(404, "not_recorded", "this server does not record its runs: set record = true")
         async with self._reading:
-            return await asyncio.to_thread(self._view, id)
+            return await asyncio.to_thread(self._view, id, limit)
 
-    def _view(self, id: str) -> RunView:
+    def _view(self, id: str, limit: int) -> RunView:
         sources: list[tuple[str, Sequence[Path]]] = [(id, self._folders)]
         if (tape := self.tape(id)) is not None:
             sources.append((str(tape), ()))
@@ -91,7 +95,7 @@ class RunRecords:
             try:
                 found = find_run(name, folders)
                 if found.run.id == id:
-                    return explain(found.run)
+                    return explain(found.run, limit=limit)
             except RecordError as error:
                 problem = f": {error}" if name != id else ""  # why the tape of the run cannot be read
         raise ApiError(404, "not_recorded", f"there is no record of the run {id}{problem}")

@@ -114,6 +114,7 @@ class RunService:
     ) -> None:
         self.agents = agents
         self.approvals = approvals
+        approvals.clean = agents.clean_for_all
         self.options = options
         self._store = store
         make_context = context or (lambda session: AgentContext(session=session))

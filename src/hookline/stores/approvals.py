@@ -251,6 +251,8 @@ class ApprovalStore:
     def __init__(self, path: str | os.PathLike[str], *, policy: ApprovalPolicy | None = None) -> None:
         self.db = open_database(path, SCHEMA, durable=True)
         self.policy = policy
+        self.clean: Callable[[str], str] = str
+        """Replaces what must not be stored in the message of a decision."""
         self._watcher = _Watcher(self.path, self._stored, is_shared=self.db.is_shared)
         self._pruned = float("-inf")
 
@@ -426,6 +428,7 @@ class ApprovalStore:
             StoreError: the call does not exist, or the file cannot be used.
         """
         edit, globs = _checked_decision(decision, digest, by, message, arguments, remember, pattern)
+        message = self.clean(message)
         with self.db.transaction(write=True) as db:
             row = self._find(db, id, owner)
             now = time.time()

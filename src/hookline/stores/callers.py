@@ -71,18 +71,22 @@ DepsFactory = Callable[[Caller], Any]
 """Returns the ``deps`` of a run for its caller. It may be a coroutine function; a plain function runs in a thread."""
 
 
+class DepsError(HooklineError):
+    """The function that creates the ``deps`` of runs failed."""
+
+
 async def create_deps(make: DepsFactory, caller: Caller) -> Any:
     """Return the ``deps`` of a run.
 
     Raises:
-        HooklineError: the function failed. Its message is only in the log, because callers see this error.
+        DepsError: the function failed. Its message is only in the log, because callers see this error.
     """
     try:
         deps = make(caller) if iscoroutinefunction(make) else await in_thread(make, caller)
         return await deps if isawaitable(deps) else deps
     except Exception as error:
         log.exception("the deps of a run of %s could not be created", caller.id or "nobody")
-        raise HooklineError(f"the deps of this run could not be created ({type(error).__name__})") from error
+        raise DepsError(f"the deps of this run could not be created ({type(error).__name__})") from error
 
 
 def user_of(metadata: Mapping[str, Any]) -> str:

@@ -134,6 +134,10 @@ async def test_the_stored_messages_of_a_task_lack_what_must_not_be_stored_and_go
     mail = "ann@example.org"
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
         request = message_request(f"Write to {mail}.", data={"to": mail}, metadata={"from": mail})
+        png = b"\x89PNG\r\n\x1a\n" + b"0" * 50
+        request.message.parts.append(Part(raw=png, filename=f"photo of {mail} .png", media_type="image/png"))
+        where = f"https://files.example.com/a.png?for={mail}"
+        request.message.parts.append(Part(url=where, filename=f"{mail} .png", media_type="image/png"))
         task = await sent(client, request)
         (kept,) = (await got(client, task.id)).history
         assert mail not in str(kept)

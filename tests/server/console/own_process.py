@@ -6,13 +6,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
+from .asking import cleaner
 from .rig import console
 
 
 @asynccontextmanager
-async def own_process(folder):
-    """Start the process. Yields it, with the address of the server as ``url``."""
-    command = sys.executable, "-m", __name__, str(folder)
+async def own_process(folder, agent=""):
+    """Start the process, with the agent ``cleaner`` or one that echoes. Yields it, with the address as ``url``."""
+    command = sys.executable, "-m", __name__, str(folder), agent
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[3]
     )
@@ -24,11 +25,11 @@ async def own_process(folder):
         await process.wait()
 
 
-async def _serve(folder):
-    async with console(folder) as made:
+async def _serve(folder, agent):
+    async with console(folder, cleaner() if agent == "cleaner" else None) as made:
         print(made.url, flush=True)
         await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(Path(sys.argv[1])))
+    asyncio.run(_serve(Path(sys.argv[1]), sys.argv[2]))

@@ -8,6 +8,7 @@ import re
 from contextlib import asynccontextmanager
 from urllib.parse import quote
 
+import httpx
 import pytest
 
 from hookline import Agent, ScriptedModel
@@ -17,6 +18,7 @@ from hookline.stores.run_queries import Conversation, conversations
 from hookline.teams import Roster
 
 from .asking import cleaner, deleted, waiting_call
+from .own_process import own_process
 from .rig import console, echo_agent
 
 PATH = "/console/chat"
@@ -104,6 +106,20 @@ async def test_a_message_begins_a_conversation_that_goes_on(tmp_path):
         now = Parts(settings_of(page)["partsNow"])  # the page shows it before it has a connection
         assert now.texts == parts.texts
         assert [each["id"] for each in now["chats"]["chats"]] == ["talk"]
+
+
+async def test_a_call_of_a_run_whose_process_was_killed_waits_for_nobody(tmp_path):
+    async with own_process(tmp_path, "cleaner") as server:
+        headers = {"origin": server.url, "sec-fetch-site": "same-origin"}
+        async with httpx.AsyncClient(base_url=server.url, headers=headers, trust_env=False, timeout=60) as browser:
+            async with opened(browser) as until:
+                await say(browser, "a.txt")
+                await until(lambda parts: any(step["state"] == "waits for approval" for step in parts.steps))
+            while (await browser.get("/runs")).json()["runs"][0]["status"] != "waiting":  # this is stored then
+                await asyncio.sleep(0.01)
+    async with console(tmp_path, cleaner()) as made, made.browser() as browser, opened(browser) as until:
+        parts = await until(lambda parts: parts.steps)
+        assert [step["state"] for step in parts.steps] == ["not run"]
 
 
 async def test_a_message_that_is_sent_again_is_answered_once(tmp_path):

@@ -53,6 +53,15 @@ async def test_the_page_has_total_and_cost_by_time_model_agent_and_caller(tmp_pa
         assert table(page, "Tokens and cost by caller") == ["you 5 500 200 50 $2.50"]
 
 
+async def test_the_lines_of_the_chart_are_at_round_numbers(tmp_path):
+    async with console(tmp_path, counted_agent()) as made, made.browser() as browser:
+        for cost, lines in ((0.134, "$0.15 $0.10 $0.05 0"), (41.4, "$50.00 $40.00 $30.00 $20.00 $10.00 0")):
+            fact = RunFact(CLERK, time.time(), "model", model="large", source="model", cost=cost)
+            made.server.service.store.add([], [fact])
+            page = await browser.get("/console/cost")
+            assert text_of(re.search(r'<div class="axis"[^>]*>(.*?)</div>', page.text, re.DOTALL)[1]) == lines
+
+
 async def test_every_row_leads_to_its_runs(tmp_path):
     async with console(tmp_path, counted_agent()) as made, made.browser() as browser:
         two, one = await done(browser, "a b"), await done(browser, "a")

@@ -119,10 +119,11 @@ async def test_a_login_has_the_rights_of_its_key(tmp_path):
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
         {"origin": "https://x.y"},
+        {"origin": "https://listed.example.com"},  # also a page that may send requests, with a key of its own
     ],
 )
 async def test_a_cookie_alone_does_not_change_anything(tmp_path, headers):
-    async with console(tmp_path) as made:
+    async with console(tmp_path, origins=["https://listed.example.com"]) as made:
         async with made.logged_in("read", "run") as browser:
             cookie = {"cookie": f"hookline_login={browser.cookies['hookline_login']}"}
         async with httpx.AsyncClient(base_url=made.url, trust_env=False, timeout=60) as other:

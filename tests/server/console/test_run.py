@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from hookline import BEFORE_TOOL, Agent, ScriptedModel, call, guard, reply
+from hookline import BEFORE_TOOL, Agent, ScriptedModel, call, guard, reply, tool
 from hookline.config.settings import Settings
 from hookline.explain.from_events import EventsView
 from hookline.models import ModelResponse
@@ -442,3 +442,46 @@ def test_all_links_of_a_mounted_console_stay_in_it(tmp_path):
     links = re.findall(r'(?:href|src|action|data-live)="([^"#?][^"]*)"', page)
     assert len(links) > 5
     assert [link for link in links if not link.startswith("/agents/")] == []
+
+
+async def test_a_long_text_is_shown_in_part_and_a_file_has_all_of_it(tmp_path):
+    long = {"path": "a" * 20_000, "note": "b"}
+    result = "\u202e".join(["x" * 100_000, "y" * 100_000])
+
+    @tool
+    def read(path: str, note: str) -> str:
+        """Read a file."""
+        return result
+
+    turns = [reply("r" * 20_000, tool_calls=(call("read", **long),)), call("read", path="p", note="n"), reply("Done")]
+    agent = Agent(
+        "reader", llm=ScriptedModel(turns), tools=[read], hooks=[RecordHook(tmp_path / "records", max_text=1_000_000)]
+    )
+    async with console(tmp_path, agent) as made, made.logged_in("read", "run", "admin") as browser:
+        run = await start(browser)
+        await finished(browser, run)
+        for query in ("", "&from=record"):
+            shown = html.unescape(await call_of(browser, run, "1.1", query))
+            assert len(shown) < 60_000
+            links = re.findall(r'<a href="(/console/runs/[^"]*)" download>', shown)
+            files = [await browser.get(each) for each in links]
+            assert [each.text for each in files] == [f"path:\n{long['path']}\n\nnote:\nb", result]
+            assert {each.headers["content-type"] for each in files} == {"text/plain; charset=utf-8"}
+            assert all(each.headers["content-disposition"].startswith("attachment") for each in files)
+            (link,) = re.findall(r'href="([^"]*)" download', html.unescape(await call_of(browser, run, "1", query)))
+            assert (await browser.get(link)).text == "r" * 20_000
+            assert "download" in await call_of(browser, run, "2.1", query)
+            assert "part=arguments" not in await call_of(browser, run, "2.1", query)
+        for query in ("call=1.1&part=other", "call=1.1&part=reply", "call=9.9&part=result", ""):
+            assert (await browser.get(f"/console/runs/{run}/text?{query}")).status_code == 404, query
+        async with made.logged_in("read", "run") as other:
+            assert (await other.get(links[1])).status_code in (403, 404)
+
+
+async def test_a_long_task_is_readable_in_full(tmp_path):
+    async with console(tmp_path) as made, made.logged_in(*RIGHTS) as browser:
+        run = await start(browser, "Read " + "every file, " * 800 + "and stop.")
+        await finished(browser, run)
+        head = (await page_of(browser, run)).partition("<h1")[2].partition("</h1>")[0]
+        assert head.endswith("and stop.")
+        assert 'tabindex="0"' in head  # it scrolls

@@ -25,6 +25,17 @@ async def test_a_page_says_within_three_seconds_that_its_server_hangs_and_catche
         await expect(notice).to_be_hidden()
 
 
+async def test_escape_closes_what_is_open_at_once(browser, tmp_path):
+    async with console(tmp_path) as made, opened(browser, made, "/") as page:
+        for key, name in (("Control+k", "#find"), ("?", "#keys")):
+            await page.keyboard.press(key)
+            await expect(page.locator(name)).to_be_visible()
+            if name == "#find":
+                await page.keyboard.type("words")
+            await page.keyboard.press("Escape")
+            await expect(page.locator(name)).to_be_hidden()
+
+
 async def test_what_takes_long_shows_that_it_loads(browser, tmp_path):
     async with own_process(tmp_path) as server, opened(browser, server, "/", clock=True, allowed=LOST) as page:
         await expect(page.locator("#now-running")).to_be_visible()

@@ -174,7 +174,7 @@ class NewDecision(msgspec.Struct, frozen=True):
     id: str
     key: str
     decision: Literal["approve", "deny", "edit"]
-    digest: str = ""
+    digest: Annotated[str, msgspec.Meta(min_length=1)]
     message: str = ""
     arguments: str = ""
     remember: str = "once"

@@ -97,7 +97,7 @@ class Handler(RequestHandler):
         self._service = service
         self._push = push
         self._history = history
-        self._approvals = ApprovalService(service.approvals, audit, service.agents.clean)
+        self._approvals = ApprovalService(service.approvals, audit)
 
     # Messages
 

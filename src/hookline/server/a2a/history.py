@@ -116,11 +116,13 @@ def _stored_message(message: Message, files: Sequence[Attachment], clean: Clean)
 
 
 def _stored_part(part: dict[str, Any], files: Iterable[Attachment], clean: Clean) -> dict[str, Any]:
-    found = {name: part[name] for name in ("mediaType", "filename") if name in part} | _metadata(part, clean)
+    found = {name: clean(part[name]) for name in ("mediaType", "filename") if name in part} | _metadata(part, clean)
     if "text" in part:
         return found | {"text": clean(part["text"])}
     if "data" not in part:
-        return found | {"attachment": msgspec.to_builtins(next(iter(files)))}
+        file = next(iter(files))
+        shown = msgspec.structs.replace(file, name=clean(file.name), url=clean(file.url))
+        return found | {"attachment": msgspec.to_builtins(shown)}
     text, value = _cleaned(part["data"], clean)
     return found | ({"text": text} if value is None else {"data": value})
 

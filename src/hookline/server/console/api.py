@@ -71,8 +71,9 @@ class ConsoleApi:
     ) -> None:
         self.login = LoginPages(keys, gate)
         self._live = LiveViews(service.pulse, halts, partial(_waiting, service), has_tickets=tickets is not None)
-        approvals = ApprovalService(service.approvals, audit, service.agents.clean)
+        approvals = ApprovalService(service.approvals, audit)
         self._has_tickets = tickets is not None
+        self._has_login = keys is not None
         self._pages = (
             self.login,
             self._live,
@@ -93,7 +94,7 @@ class ConsoleApi:
         """Return the endpoints."""
         static = Endpoint("GET", STATIC, self._static, PUBLIC, "console_file", error_page=error_page, described=False)
         endpoints = [static, *(each for page in self._pages for each in page.endpoints())]
-        errors = partial(error_page, has_tickets=self._has_tickets)
+        errors = partial(error_page, has_tickets=self._has_tickets, has_login=self._has_login)
         return [msgspec.structs.replace(each, error_page=errors) for each in endpoints]
 
     async def open(self) -> None:

@@ -381,7 +381,7 @@ def _step(call: ToolCallView, *, is_over: bool) -> StepCard:
     state = call.outcome
     if not state and any(each.verb == "block" for each in spoken):
         state = "blocked"
-    elif not state and call.questions and not call.decision:
+    elif not state and call.questions and not call.decision and not is_over:
         state = "waits for approval"
     elif not state:
         state = "not run" if is_over else "next" if call.began is None else "running"

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from math import ceil, floor, log10
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -195,16 +196,17 @@ class FiguresPages:
         by_cost = found.total.cost > 0
         sizes = [bar.used.cost if by_cost else bar.used.tokens for bar in found.bars]
         earlier = [bar.used.cost if by_cost else bar.used.tokens for bar in before] or [0] * len(sizes)
-        most = max([*sizes, *earlier], default=0)
+        top, lines = axis(max([*sizes, *earlier], default=0), least=0 if by_cost else 1)
         last = len(sizes) - 1
         values: dict[str, Any] = {
             "costs": found,
             "by_cost": by_cost,
             "heights": [
-                (bar, 100 * size / (most or 1), was, 100 * was / (most or 1))
+                (bar, 100 * size / top, was, 100 * was / top)
                 for bar, size, was in zip(found.bars, sizes, earlier, strict=True)
             ],
-            "most": most,
+            "lines": lines,
+            "between": lines[-2][0],
             "has_before": bool(before),
             "words_before": BEFORE.get(query.range, ""),
             "labelled": [found.bars[place] for place in sorted({round(last * n / 4) for n in range(5)})]
@@ -218,6 +220,22 @@ class FiguresPages:
             "query": query,
         }
         return draw_all("cost_sections.html", base, "cost", COST_PARTS, **values)
+
+
+def axis(most: float, *, least: float = 0) -> tuple[float, list[tuple[float, float]]]:
+    """Return the value at the top of an axis, and its lines from the top down: each value, and its place in per cent.
+
+    The values are round numbers, so that a label is the number that its line stands for.
+
+    Args:
+        most: the largest value to show.
+        least: the smallest difference between two lines.
+    """
+    size = 10 ** floor(log10(most / 5)) if most > 0 else 0.2
+    step = next((factor * size for factor in (1, 2, 5) if most <= 5 * factor * size * 1.000001), 10 * size)
+    step = max(step, least)
+    count = max(1, ceil(most / step - 0.000001))
+    return count * step, [(n * step, 100 - 100 * n / count) for n in range(count, -1, -1)]
 
 
 class _Order(msgspec.Struct, frozen=True):
@@ -254,7 +272,7 @@ def _render_hooks(found: HooksView, query: HooksQuery, base: str) -> Sections:
         "total": total,
         "rest": total - sum(hook.seconds for hook in hooks if _is_rule(hook)),
         "slowest": slowest if slowest and slowest.seconds else None,
-        "worst": max((hook.seconds for hook in hooks), default=0.0),
+        "worst": max((hook.seconds for hook in rules or hooks), default=0.0),
         "run_seconds": found.run_seconds,
         "share": partial(_share, whole=found.run_seconds),
         "since": found.since,

@@ -130,15 +130,16 @@ def page_endpoint(
     return Endpoint(method, path, handler, scopes, name, media="text/html", error_page=error_page, described=False)
 
 
-def error_page(error: ApiError, scope: Scope, *, has_tickets: bool = False) -> Response:
+def error_page(error: ApiError, scope: Scope, *, has_tickets: bool = False, has_login: bool = True) -> Response:
     """Return the page of an error. Without a valid login, a browser is sent to the page to log in.
 
+    If the host application knows the callers (``has_login=False``), there is no such page, and the error says so.
     The script of a page gets JSON, and shows the message where the action was.
     """
     request = Request(scope)
     if wants_sections(request):
         return json_response(error_body(error), error.status, dict(error.headers))
-    if error.status == 401 and request.method == "GET":
+    if error.status == 401 and request.method == "GET" and has_login:
         wanted = request.url.path.removeprefix(base_of(request)) + (f"?{request.url.query}" * bool(request.url.query))
         return RedirectResponse(f"{base_of(request)}{LOGIN}?next={quote(wanted)}", 303)
     caller = scope.get("hookline.caller", ANONYMOUS)

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ..._base.text import counted
 from ..._base.workers import in_thread
-from ...explain.from_events import EventsView
+from ...explain.from_events import LIMIT, EventsView
 from ...explain.from_facts import stored_view
 from ...explain.gates import GateCall
-from ...explain.view import DecisionView, ModelCall, NestedRun, RunView, ToolCallView, count_totals
+from ...explain.view import TEXT_LIMIT, DecisionView, ModelCall, NestedRun, RunView, ToolCallView, count_totals
 from ...stores.approvals import ApprovalRow
 from ...stores.callers import Caller
 from ...stores.keys import KeyStore
@@ -48,7 +48,10 @@ STEER = "/console/runs/{id}/messages"
 CANCEL = "/console/runs/{id}/cancel"
 TAPE = "/console/runs/{id}/tape"
 CALL = "/console/runs/{id}/call"
+TEXT = "/console/runs/{id}/text"
 TEMPLATE = "run_sections.html"
+_WHOLE = 10_000_000
+"""Number of characters of a text in a file; a page shows fewer."""
 PARTS = ("head", "actions", "strip", "cols", "older")
 
 
@@ -78,6 +81,7 @@ class RunPage:
             ("GET", PAGE, self._show, ("read",), "console_run"),
             ("GET", LIVE, self._stream, ("read",), "console_run_live"),
             ("GET", CALL, self._call, ("read",), "console_call"),
+            ("GET", TEXT, self._text, ("read",), "console_text"),
             ("POST", STEER, self._steer, ("run",), "console_steer"),
             ("POST", CANCEL, self._cancel, ("run",), "console_cancel"),
             ("GET", TAPE, self._tape, ("admin",), "console_tape"),
@@ -117,10 +121,10 @@ class RunPage:
             **values,
         )
 
-    async def _recorded(self, run: RunRecord, caller: Caller) -> RunView:
+    async def _recorded(self, run: RunRecord, caller: Caller, limit: int = TEXT_LIMIT) -> RunView:
         if not caller.may("admin"):
             raise ApiError(403, "forbidden", "the record contains what hooks hid: it needs the right admin")
-        return await self._records.view(run.id)
+        return await self._records.view(run.id, limit=limit)
 
     async def _call(self, request: Request) -> Response:
         """Answer a script with one call of a run in full, and a browser without scripts with the page that has it."""
@@ -129,29 +133,56 @@ class RunPage:
             return RedirectResponse(f"{base_of(request)}{PAGE.format(id=quote(run.id))}?{request.url.query}", 303)
         return json_response({"run-drawer": await self._drawer(request, run)})
 
+    async def _text(self, request: Request) -> Response:
+        """Answer with a whole text of a call, as a file. The page shows the beginning of a long one."""
+        run = await self._service.get(request.path_params["id"], caller_of(request))
+        part = request.query_params.get("part", "")
+        row, _, _ = await self._row(request, run, _WHOLE)
+        texts = _texts(row).get(part)
+        if not texts:
+            raise ApiError(404, "not_found", "the call has no such text")
+        text = texts[""] if "" in texts else "\n\n".join(f"{name}:\n{value}" for name, value in texts.items())
+        headers = {"Content-Disposition": f'attachment; filename="{part}.txt"', "X-Content-Type-Options": "nosniff"}
+        return Response(text, media_type="text/plain; charset=utf-8", headers=headers)
+
     async def _drawer(self, request: Request, run: RunRecord) -> str:
         """Return one call of a run in full."""
-        caller, key = caller_of(request), request.query_params.get("call", "")
-        if _is_record(request):
-            view: RunView | None = await self._recorded(run, caller)
-        else:
-            view = None
-            await self._service.stored()
+        limit = TEXT_LIMIT if _is_record(request) else LIMIT
+        row, view, is_open = await self._row(request, run, limit)
+        where = {"call": row.key, **({"from": "record"} if _is_record(request) else {})}
+        texts = {
+            name: f"{TEXT.format(id=quote(run.id))}?{urlencode({**where, 'part': name})}"
+            for name, parts in _texts(row).items()
+            if any(len(text) > limit for text in parts.values())  # a text that was cut says so at its end
+        }
+        make = partial(_draw_call, row, view, base_of(request), texts, is_open=is_open)
+        html: str = await in_thread(partial(draw, "run-drawer", make, tag="aside"))
+        return html
 
-        def render() -> str:
+    async def _row(self, request: Request, run: RunRecord, limit: int) -> tuple[Row, RunView, bool]:
+        """Return the row that an address names, its run, and whether this has not ended.
+
+        Args:
+            request: names the row.
+            run: the record of the run.
+            limit: the number of characters of each text.
+        """
+        caller, key = caller_of(request), request.query_params.get("call", "")
+        view = await self._recorded(run, caller, limit) if _is_record(request) else None
+        await self._service.stored()
+
+        def found() -> tuple[Row, RunView, bool]:
             store = self._service.store
-            shown = stored_view(store, run) if view is None else view
+            shown = stored_view(store, run, limit=limit) if view is None else view
             fires = Fires(store.tree_facts(run.id) if view is None else ())
             tree = Tree(shown, run.id, fires, is_open=not run.is_over)
             row = tree.find(key)
             if row is None:
                 raise ApiError(404, "not_found", "the run has no such call")
-            return draw(
-                "run-drawer", partial(_draw_call, row, shown, base_of(request), is_open=tree.is_open), tag="aside"
-            )
+            return row, shown, tree.is_open
 
-        html: str = await in_thread(render)
-        return html
+        row: tuple[Row, RunView, bool] = await in_thread(found)
+        return row
 
     async def _has_record(self, run: RunRecord, caller: Caller) -> bool:
         """Return whether the caller may read the record of a run, or of the run that it is nested in."""
@@ -356,8 +387,15 @@ class Shown(NamedTuple):
     decisions: list[Decided]
 
 
-def _draw_call(row: Row, view: RunView, base: str, *, is_open: bool) -> str:
-    """Draw one call, with its gates and what they changed."""
+def _texts(row: Row) -> dict[str, dict[str, str]]:
+    """Return the texts of a call that may be long. Each argument has a name."""
+    if isinstance(row.item, ToolCallView):
+        return {"arguments": dict(row.item.arguments), "result": {"": row.item.result}}
+    return {"reply": {"": row.item.text}} if isinstance(row.item, ModelCall) else {}
+
+
+def _draw_call(row: Row, view: RunView, base: str, texts: Mapping[str, str], *, is_open: bool) -> str:
+    """Draw one call, with its gates and what they changed, and links to the texts that are not shown in full."""
     moments = row.item.moments if row.item is not None and not isinstance(row.item, NestedRun) else []
     decided = [Decided(moment.point, each) for moment in moments for each in moment.decisions]
     gates = [Shown(gate, [each for each in decided if _is_at(each, gate)]) for gate in row.gates]
@@ -374,6 +412,7 @@ def _draw_call(row: Row, view: RunView, base: str, *, is_open: bool) -> str:
         others=others,
         moments=moments,
         is_open=is_open,
+        texts=texts,
         counted=counted,
     )
 

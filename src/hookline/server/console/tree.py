@@ -26,6 +26,8 @@ from .lines import Fires, HookLine, Slots
 from .timeline import spans
 
 _GOES_ON = ("runs", "thinks", "writes", "waits for approval")
+_EVENTS = {"steered": "A person said", "shadow_decided": "Shadow"}
+"""Names of rows that are not calls, by their points."""
 _BRIEF = 160
 """Characters of a text in a row."""
 
@@ -179,7 +181,7 @@ class Tree:
         gates = [gate for gate in self._gates(item.moments, []) if gate.spoke]
         if not text and not gates:
             return []
-        name = "A person said" if point == "steered" else "Error" if item.bad else point
+        name = "Error" if item.bad else _EVENTS.get(point, point)
         row = Row("event", key, name, depth, item.at, run, step, item, shorten(" ".join(text.split()), _BRIEF), call="")
         row.says = [Said(gate.state, gate.hook, gate.reason) for gate in gates]
         if item.bad:

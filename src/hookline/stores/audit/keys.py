@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..._base.errors import NotInstalledError
+from ..._base.own_files import OwnFile, register_own_file
 from ..errors import StoreError
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ def load_signer(path: str | os.PathLike[str]) -> Signer:
         ) from None
     if not isinstance(private, ed25519.Ed25519PrivateKey):
         raise StoreError(f"{path} is not an Ed25519 key: make one with hookline audit keygen FILE")
-    return Signer(private)
+    signer = Signer(private)
+    register_own_file(signer, OwnFile(os.fspath(path), "the key that signs the audit log"))
+    return signer
 
 
 def load_verifier(path: str | os.PathLike[str]) -> Verifier:

@@ -209,11 +209,17 @@
   // names them. Without a chosen row they only choose the first one: nothing is decided that nobody has looked at.
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+    const dialog = document.querySelector("dialog[open]");
+    if (event.key === "Escape" && dialog) { // a search field would only empty itself
+      event.preventDefault();
+      dialog.close();
+      return;
+    }
     if (event.key === "Escape") { document.activeElement?.closest("[data-row]")?.focus(); return; }
     if (event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]")) return;
     const search = event.key === "/" && document.querySelector("[data-search]");
     if (search) { event.preventDefault(); search.select(); return; }
-    if (document.querySelector("dialog[open]")) return;
+    if (dialog) return;
     const rows = [...document.querySelectorAll("[data-row]")].filter((each) => each.checkVisibility());
     const current = rows.indexOf(document.activeElement?.closest("[data-row]"));
     const step = { j: 1, k: -1 }[event.key];
