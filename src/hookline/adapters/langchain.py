@@ -234,8 +234,10 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
             raise
         for tool in () if "tools" in run.memo else request.tools:
             if not isinstance(tool, dict):
-                function = getattr(tool, "coroutine", None) or getattr(tool, "func", None) or tool._run
-                unseen.report_agents_of(tool.name, function, _bare_agent, instead)
+                function = (
+                    getattr(tool, "coroutine", None) or getattr(tool, "func", None) or getattr(tool, "_run", tool)
+                )
+                unseen.report_agents_of(_spec(tool).name, function, _bare_agent, instead)
         run.memo["tools"] = True
 
     # Tool calls.
