@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from hookline.backtest import Cell, Confusion, Count, Example, Guess, HookFailure, Report
-from hookline.backtest.page import explain_command, headline, report_page
-from hookline.backtest.report import KINDS
+from hookline.backtest.page import explain_command, report_page
+from hookline.backtest.report import KINDS, headline
 from hookline.records import Skipped
 from tests.chromium import CHROMIUM, MISSING
 

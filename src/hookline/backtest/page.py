@@ -9,59 +9,8 @@ from typing import Any
 import msgspec
 
 from .._base.frozen import EMPTY
-from .._base.text import counted
 from ..explain.html import html_page
-from .report import KINDS, Cell, Example, HookFailure, Kind, Report
-
-_IN_HEADLINE = 3
-
-
-def headline(report: Report) -> str:
-    """Return the answer of a report in one sentence.
-
-    Example::
-
-        headline(report)  # "2 of 1,204 runs would differ: 3 newly blocked, 1 no longer asked."
-    """
-    if not report.runs:
-        return "The records contain no runs, so nothing was judged."
-    found: list[tuple[Kind, int]] = [
-        (kind, number) for kind in KINDS if kind != "same" and (number := report.total(kind).total)
-    ]
-    if not found and not report.judged and report.failures:
-        return f"No moment could be judged in {counted(report.runs, 'run')}, because the rules failed."
-    if not found and not report.judged:
-        return f"The rules were not called: {counted(report.runs, 'run')}, and no moment at their points and tools."
-    if not found:
-        return f"No decision would differ in {counted(report.runs, 'run')}."
-    named = [f"{number:,} {in_words(kind)}" for kind, number in found[:_IN_HEADLINE]]
-    if len(found) > _IN_HEADLINE:
-        named.append(f"{sum(number for _, number in found[_IN_HEADLINE:]):,} other differences")
-    return f"{report.different_runs:,} of {counted(report.runs, 'run')} would differ: {', '.join(named)}."
-
-
-def how_sure(report: Report) -> str:
-    """Return how far the answer of a report can be trusted, as a sentence; empty if no moment was judged."""
-    found, guesses = report.differences, report.certainty.guess
-    if not report.moments or not report.judged:
-        return ""
-    if not found.total:
-        return f"{counted(guesses, 'answer')} may be wrong: see the guesses." if guesses else "That is certain."
-    if found.exact == found.total:
-        return "That is certain: up to the first difference, each run went exactly this way."
-    are = "is" if found.exact == 1 else "are"
-    parts = [f"{found.exact:,} of {counted(found.total, 'difference')} {are} certain"]
-    if found.conditional:
-        parts.append(f"{found.conditional:,} came later in a run that would have differed before")
-    if found.guess:
-        guessed = "is a guess" if found.guess == 1 else "are guesses"
-        parts.append(f"{found.guess:,} {guessed}, because a hook read something that is not recorded")
-    return f"{'; '.join(parts)}."
-
-
-def in_words(kind: Kind) -> str:
-    """Return a kind of difference as it is shown."""
-    return kind.replace("_", " ")
+from .report import Cell, Example, HookFailure, Report, headline, how_sure
 
 
 def tone_of(kind: str) -> str:

@@ -247,7 +247,7 @@ class ProgressBar:
 
 def _print(report: Report, folder: str) -> None:
     """Print a report. ``folder`` is where ``hookline explain`` looks for runs by itself."""
-    from ..backtest.page import headline, how_sure, in_words
+    from ..backtest.report import headline, how_sure, in_words
 
     print_parts(
         Text(headline(report), style="bold" if not report.differences.total else "bold yellow"),

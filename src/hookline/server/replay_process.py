@@ -14,8 +14,7 @@ import msgspec
 
 from ..backtest._backtest import backtest, hook_stack, load_rules
 from ..backtest.errors import BacktestError
-from ..backtest.page import headline, how_sure, in_words
-from ..backtest.report import Report
+from ..backtest.report import Report, headline, how_sure, in_words
 from ..backtest.sources import ChosenRuns
 from ..config.sources import parse_reference
 from ..config.trust import TrustStore
