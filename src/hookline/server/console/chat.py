@@ -376,8 +376,8 @@ def _step(call: ToolCallView, *, is_over: bool) -> StepCard:
         verdicts.append(Verdict(word, tone, gate_of(verb), each.hook, each.reason))
     if call.decision:
         by = f"by {call.decided_by}" if call.decided_by else ""
-        gate = "denied" if call.decision == "denied" else "asked"
-        verdicts.append(Verdict(call.decision, DECISIONS.get(call.decision, "grey"), gate, reason=by))
+        tone = DECISIONS.get(call.decision, "grey")
+        verdicts.append(Verdict(call.decision, tone, gate_of(call.decision), reason=by))
     state = call.outcome
     if not state and any(each.verb == "block" for each in spoken):
         state = "blocked"
