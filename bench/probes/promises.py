@@ -44,7 +44,7 @@ def other_result(ctx: Any, result: ToolCallResult) -> ToolCallResult:
 
 SWITCHED_ON: dict[str, Callable[[], dict[str, Any]]] = {
     "nothing": lambda: {},
-    "limits of tokens, cost and time": lambda: {"limits": Limits(tokens=10**12, cost=1e9, seconds=1e6)},
+    "limits of tokens, cost and time": lambda: {"limits": Limits(steps=math.inf, tokens=10**12, cost=1e9, seconds=1e6)},
     "a guard of one tool": lambda: {"hooks": [guard(BEFORE_TOOL, tools="add")(noop_sync)]},
     "`strict=True`, and that guard": lambda: {"hooks": [guard(BEFORE_TOOL, tools="add")(noop_sync)], "strict": True},
     "a sync hook on each main point": lambda: {"hooks": [hook(*MAIN)(noop_sync)]},
@@ -104,7 +104,8 @@ def steps(reps: int, length: int = STEPS) -> dict[str, list[float]]:
 
 
 def _run(options: dict[str, Any], length: int) -> Callable[[], Any]:
-    agent = Agent("bench", llm=FakeModel(Spec(steps=length)), tools=[add], limits=Limits(steps=math.inf), **options)
+    options.setdefault("limits", Limits(steps=math.inf))
+    agent = Agent("bench", llm=FakeModel(Spec(steps=length)), tools=[add], **options)
     return lambda: agent.arun(PROMPT)
 
 

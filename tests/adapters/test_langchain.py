@@ -909,3 +909,14 @@ def test_a_subagent_is_not_reported_without_reason(case, caplog):
 
     agent([call("ask"), reply("Done.")], middleware, tools=[ask]).invoke(GO)
     assert unseen(caplog) == []
+
+
+def test_a_plain_function_that_middleware_offers_to_the_model_is_a_tool():
+    def look(place: str) -> str:
+        """Look."""
+
+    class Offers(AgentMiddleware):
+        def wrap_model_call(self, request, handler):
+            return handler(request.override(tools=[look]))
+
+    assert agent([reply("Done.")], Offers(), HooklineMiddleware(no_rm)).invoke(GO)["messages"][-1].text == "Done."

@@ -458,6 +458,39 @@ async def test_a_capability_that_changes_the_judged_arguments_is_refused():
     assert ran == []
 
 
+@pytest.mark.parametrize(
+    "others", [[call("shell", command="ls")], [call("final_result", name="Rome")]], ids=["tool", "output"]
+)
+async def test_hooks_judge_an_output_beside_other_calls(others):
+    class Place(BaseModel):
+        name: str
+
+    @guard(AFTER_LLM)
+    def not_paris(ctx, answer):
+        return HookResult.retry("Elsewhere.") if "Paris" in answer.content else None
+
+    turns = [[*others, call("final_result", name="Paris")], call("final_result", name="Rome")]
+    result = await agent(turns, not_paris, output_type=Place).run("Go.")
+    assert (result.output, ran) == (Place(name="Rome"), [])
+    assert "Paris" not in str(result.all_messages())
+
+
+async def test_a_changed_reply_has_no_output_beside_other_calls():
+    class Place(BaseModel):
+        name: str
+
+    @hook(AFTER_LLM)
+    def hide(ctx, answer):
+        return (
+            HookResult.replace({"content": answer.content.replace("Paris", "?")}) if "Paris" in answer.content else None
+        )
+
+    turns = [[call("shell", command="ls"), call("final_result", name="Paris")], call("final_result", name="Rome")]
+    result = await agent(turns, hide, output_type=Place).run("Go.")
+    assert (result.output, ran) == (Place(name="Rome"), ["ls"])
+    assert "Paris" not in str(result.all_messages())
+
+
 async def test_an_output_without_a_function_is_no_call_of_a_tool():
     class Place(BaseModel):
         name: str

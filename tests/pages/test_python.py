@@ -32,7 +32,11 @@ def run(programs, code, folder):
     inside = folder / "folder"
     inside.mkdir(exist_ok=True)
     command = [programs / "twice", file]
-    return subprocess.run(command, capture_output=True, text=True, cwd=inside, check=False)
+    env = {
+        **os.environ,
+        "CI": "1",
+    }  # Hypothesis then tries the same examples each time, and ignores how slow the machine is
+    return subprocess.run(command, capture_output=True, text=True, cwd=inside, env=env, check=False)
 
 
 @pytest.mark.parametrize("page", WITH_CODE)

@@ -196,12 +196,16 @@ def read_reply(response: Any, model: str, outputs: frozenset[str]) -> ModelRespo
         outputs: the names of output tools. A call of one is no tool call: its arguments are the final reply.
     """
     calls = tuple([call for call in calls_of(response) if call.name not in outputs])
-    output = _output_call(response, outputs)
+    found = _output_calls(response, outputs)
+    if len(found) == 1 and not calls:
+        content = found[0].args_as_json_str()
+    else:  # pydantic-ai may use one of several outputs, and the output beside other calls
+        content = "\n".join(filter(None, [text_of(response), *[part.args_as_json_str() for part in found]]))
     used = response.usage
     usage = Usage(used.input_tokens, used.output_tokens, used.cache_read_tokens)
     reason = {"tool_call": "tool_calls", "error": "other"}.get(response.finish_reason or "", response.finish_reason)
     return ModelResponse(
-        output.args_as_json_str() if output is not None and not calls else text_of(response),
+        content,
         calls,
         usage,
         reason or ("tool_calls" if calls else "stop"),
@@ -210,10 +214,9 @@ def read_reply(response: Any, model: str, outputs: frozenset[str]) -> ModelRespo
     )
 
 
-def _output_call(response: Any, outputs: frozenset[str]) -> Any:
-    """Return the first call of an output tool in a response."""
-    found = [part for part in response.parts if part.part_kind == "tool-call" and part.tool_name in outputs]
-    return found[0] if found else None
+def _output_calls(response: Any, outputs: frozenset[str]) -> list[Any]:
+    """Return the calls of output tools in a response."""
+    return [part for part in response.parts if part.part_kind == "tool-call" and part.tool_name in outputs]
 
 
 def new_response(
@@ -222,17 +225,19 @@ def new_response(
     """Return a response with other text and calls.
 
     Thinking is dropped: providers refuse thinking next to text that it did not lead to. Files and calls of native tools
-    stay, because they have already happened. If the original called an output tool, the text is its arguments.
+    stay, because they have already happened. If the original only called one output tool, the text is its arguments.
     """
     from pydantic_ai import messages
 
     parts: list[Any] = []
-    output = None
+    found: list[Any] = []
     if original is not None:
         parts += [part for part in original.parts if part.part_kind not in ("text", "thinking", "tool-call")]
-        output = _output_call(original, outputs)
-    if output is not None and not calls:
-        parts.append(replace(output, args=content))
+        found = _output_calls(original, outputs)
+        if any(part.tool_name not in outputs for part in original.parts if part.part_kind == "tool-call"):
+            found = []
+    if len(found) == 1 and not calls:
+        parts.append(replace(found[0], args=content))
     elif content:
         parts.append(messages.TextPart(content))
     for call in calls:

@@ -37,7 +37,6 @@ try:
     from langchain.agents.middleware.types import AgentMiddleware, AgentState, PrivateStateAttr
     from langchain.agents.middleware.types import ModelRequest as LangChainRequest
     from langchain.agents.middleware.types import ModelResponse as LangChainResponse
-    from langchain_core.callbacks import BaseCallbackManager
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import (
         AIMessage,
@@ -235,8 +234,10 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
             raise
         for tool in () if "tools" in run.memo else request.tools:
             if not isinstance(tool, dict):
-                function = getattr(tool, "coroutine", None) or getattr(tool, "func", None) or tool._run
-                unseen.report_agents_of(tool.name, function, _bare_agent, instead)
+                function = (
+                    getattr(tool, "coroutine", None) or getattr(tool, "func", None) or getattr(tool, "_run", tool)
+                )
+                unseen.report_agents_of(_spec(tool).name, function, _bare_agent, instead)
         run.memo["tools"] = True
 
     # Tool calls.
@@ -416,8 +417,8 @@ class _ModelCall:
     def hidden(self) -> Iterator[None]:
         """Hide what the model answers from the streams of LangChain, if hooks can still reject it."""
         config = var_child_runnable_config.get()
-        callbacks = (config or {}).get("callbacks")
-        if not self._adapter.holds_text or not isinstance(callbacks, BaseCallbackManager):
+        callbacks: Any = (config or {}).get("callbacks")  # in a graph a manager of callbacks
+        if not self._adapter.holds_text or not hasattr(callbacks, "remove_handler"):
             yield
             return
         kept = callbacks.copy()

@@ -108,7 +108,9 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
 
     def _refuse_structured_output(self, agent: Any) -> None:
         """Let the method ``structured_output``, which calls the model past all middleware, raise an error."""
-        plain = agent.structured_output_async
+        plain = getattr(agent, "structured_output_async", None)
+        if plain is None:  # it is deprecated
+            return
 
         async def structured_output_async(output_model: Any, prompt: Any = None) -> Any:
             self._adapter.unseen.refuse(

@@ -244,9 +244,9 @@ class SpendingStore:
             if known is not None:
                 since = known[0]
             row = db.execute(f"SELECT {_COLUMNS} FROM accounts WHERE {_ACCOUNT}", (account, subject, since)).fetchone()
-            new: tuple[Any, ...] = account, subject, since, until, 0, 0, 0, 0, 0, *limits
-            row = new if row is None else (*row[:9], *limits)
-            spent, spent_tokens, held, held_tokens = row[4:8]
+            begin = (account, subject, since, until, 0, 0, 0, 0, 0) if row is None else row[:9]
+            row = (*begin, *limits)
+            spent, spent_tokens, held, held_tokens = begin[4:8]
             if known is None:
                 held, held_tokens = held + usd, held_tokens + tokens
             has_room = _is_within(spent + held, limits[0]) and _is_within(spent_tokens + held_tokens, limits[1])
