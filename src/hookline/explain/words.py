@@ -78,8 +78,8 @@ GATES: Mapping[str, str] = {
 }
 """How the hook line draws each verb and each decision about an approval: ``passed`` is hollow, ``blocked`` a cut.
 
-All others ``changed`` something. A call that nobody answered, because its run was cancelled or interrupted, is
-``unanswered``.
+All others ``changed`` something. A question is ``unanswered`` if its run was cancelled or interrupted before an answer,
+or another hook blocked the call.
 """
 
 
