@@ -1,8 +1,22 @@
 """Tool calls and replies in progress, as channels show them to people."""
 
+import asyncio
+
 import pytest
 
-from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, tool
+from hookline import (
+    BEFORE_LLM,
+    BEFORE_TOOL,
+    ON_RUN_END,
+    Agent,
+    HookResult,
+    ScriptedModel,
+    call,
+    guard,
+    hook,
+    observer,
+    tool,
+)
 from hookline.channels.gateway import Gateway
 from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import Step, StepVerdict
@@ -100,6 +114,32 @@ async def test_a_channel_that_shows_steps_gets_no_progress_message_and_the_end_o
     assert (step.tool, step.state) == ("look", "ok")
     assert channel.texts() == ["Two words."]
     assert "SECRET" not in str(channel.steps)
+
+
+async def test_how_the_last_call_ended_is_shown_also_if_the_run_ends_meanwhile(tmp_path, monkeypatch):
+    begun, ended, show = asyncio.Event(), asyncio.Event(), LiveChannel.show_steps
+
+    @hook(BEFORE_LLM)
+    async def after_the_call(ctx, request):
+        if request.messages[-1].role == "tool":
+            await begun.wait()
+
+    @observer(ON_RUN_END)
+    def ends(ctx, end):
+        ended.set()
+
+    async def show_slowly(self, address, key, reply_to, speaker, steps):
+        if steps[-1].state == "ok":
+            begun.set()
+            await ended.wait()
+            await asyncio.sleep(0.1)
+        await show(self, address, key, reply_to, speaker, steps)
+
+    monkeypatch.setattr("hookline.channels.activity.STEPS_INTERVAL", 0)
+    monkeypatch.setattr(LiveChannel, "show_steps", show_slowly)
+    channel = await answered(tmp_path, after_the_call, ends)
+    ((step,),) = channel.steps.values()
+    assert (step.tool, step.state) == ("look", "ok")
 
 
 async def test_a_reply_is_shown_as_it_is_written(tmp_path):

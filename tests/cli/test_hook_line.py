@@ -1,6 +1,9 @@
 """The hook line: the same signs, words and colours on the terminal and on pages."""
 
+import asyncio
 import io
+import json
+import re
 
 import pytest
 from rich.console import Console
@@ -11,6 +14,7 @@ from hookline.cli.output import state_style
 from hookline.cli.views import PlainView
 from hookline.explain import SIGNS
 from hookline.explain.words import DECISIONS, GATES, OUTCOMES, STATUSES
+from hookline.records import RecordHook
 from hookline.server.console.render import _environment
 from hookline.testing import scripted_agent
 from tests.shown import without_duration
@@ -81,6 +85,45 @@ def test_a_blocked_call_is_cut_where_it_was_blocked():
     lines = shown(out, 1_000_000, PlainView(out))
     assert "┃ no_millions blocked the call at before_tool: rule 1" in lines
     assert "─○─┃┄□┄○┄  tool pay blocked: Not that much." in lines
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "interrupted"])
+def test_a_call_that_nobody_answered_is_shown_neither_as_answered_nor_as_waiting(ends, tmp_path, in_process):
+    @hook(APPROVAL_REQUESTED)
+    async def nobody(ctx, request):
+        asked.set()
+        await asyncio.Event().wait()
+
+    async def cancel():
+        view, record = PlainView(out), RecordHook(tmp_path / "records")
+        hooks = [large, nobody, polite, record]
+        run = scripted_agent([call("pay", euros=200), "done"], tools=[pay], hooks=hooks, sinks=[view]).start("task")
+        await asyncio.wait_for(asked.wait(), 60)
+        run.cancel()
+        await run.result()
+
+    asked, out = asyncio.Event(), io.StringIO()
+    asyncio.run(cancel())
+    if ends == "cancelled":
+        lines = [line.strip() for line in out.getvalue().splitlines()]
+        assert "◌ pay cancelled" in lines
+        assert any(line.startswith("─◌┄□") for line in lines)
+    else:
+        (record,) = (tmp_path / "records").glob("*.moments")
+        lines = record.read_bytes().splitlines(keepends=True)
+        asks = next(n for n, line in enumerate(lines) if b'"ask"' in line)
+        record.write_bytes(b"".join(lines[: asks + 1]))
+    code, shown, _ = in_process("explain", "last", "--records", str(tmp_path / "records"))
+    assert code == 0
+    assert shown.startswith(ends)
+    assert "─◌┄□" in shown
+    steps = shown.partition("Step 1")[2]
+    assert "◌ large" in steps
+    assert not {"●", "◉"} & set(steps)
+    page = tmp_path / "run.html"
+    in_process("explain", "last", "--records", str(tmp_path / "records"), "--html", str(page))
+    (data,) = re.findall(r'<script type="application/json">(.*?)</script>', page.read_text(encoding="utf-8"))
+    assert set(json.loads(data)["asked"].values()) == {"unanswered"}
 
 
 def test_with_many_hooks_those_that_passed_are_counted():

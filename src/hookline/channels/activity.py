@@ -79,6 +79,7 @@ class ActivityIndicator:
         self._message_id = ""
         self._text = ""
         self._changed = asyncio.Event()
+        self._showing: asyncio.Task[None] | None = None
         self._suppressed = False
         self.paused = False
 
@@ -99,6 +100,8 @@ class ActivityIndicator:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        if self._showing is not None:
+            await asyncio.wait([self._showing])  # an older state must not be stored after the last one
         if self._has_steps and self._changed.is_set():
             await self._show()  # how the last calls ended
 
@@ -135,7 +138,11 @@ class ActivityIndicator:
     async def _show_progress(self) -> None:
         while True:
             await self._changed.wait()
-            await self._show()
+            if self._has_steps:
+                self._showing = asyncio.create_task(self._show())
+                await asyncio.shield(self._showing)
+            else:
+                await self._show()
             await asyncio.sleep(STEPS_INTERVAL if self._has_steps else PROGRESS_INTERVAL)
 
     async def _show(self) -> None:

@@ -141,9 +141,8 @@ class EventFormatter:
             case e.ApprovalDecided():
                 self._changed = self._changed or event.decision == "edited"
                 self._decisions[event.call_id] = event.decision
-                kind = "denied" if event.decision == "denied" else "asked"
                 by = f" by {event.by}" if event.by else ""
-                yield Line(kind, f"{event.tool or 'the call'} {event.decision}{by}")
+                yield Line(gate_of(event.decision), f"{event.tool or 'the call'} {event.decision}{by}")
             case e.Discarded(reason="retry"):
                 yield Line("changed", "the reply was rejected; asking again")
             case e.Signalled() if event.signal.kind != "completed":
@@ -190,7 +189,8 @@ class EventFormatter:
     def _format_call(self, event: e.ToolSettled) -> Line:
         text = short(event.text, ERROR_WIDTH) if event.outcome == "error" else short(event.text)
         gates = strongest(self._gates.pop(event.call_id, ()))
-        gates = decided(gates, self._decisions.pop(event.call_id, ""), waits=False)
+        ran = event.outcome in ("ok", "answered", "error")
+        gates = decided(gates, self._decisions.pop(event.call_id, ""), waits=False, ran=ran)
         call = {"ok": "ok", "answered": "ok", "error": "error"}.get(event.outcome, "no")
         took = self._took.pop(event.call_id, None)
         text = f"tool {event.tool} {event.outcome}: {text}"

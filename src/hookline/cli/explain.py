@@ -13,7 +13,6 @@ from rich.text import Text
 from .._base.text import did_you_mean, duration_text
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
-from ..explain.gates import decided, strongest
 from ..explain.view import (
     Change,
     DecisionView,
@@ -25,10 +24,12 @@ from ..explain.view import (
     RunView,
     StepView,
     ToolCallView,
-    gates_at,
+    call_gates,
+    is_open,
     is_refused,
     nested_runs,
     ran,
+    unanswered_signs,
 )
 from ..explain.words import ONLY, QUIET_POINTS, SIGNS, VERBS, gate_of
 from ..records.rules import SHORT_DIGEST
@@ -54,7 +55,8 @@ Examples:
   hookline explain records/monday.moments --hook no_sudo
 
 RUN is the id of a run or its beginning, last, a record or tape, or a folder of them. Points show their hooks in
-firing order, with the sign of each: ○ passed, ◆ changed, ● asked, ⊘ denied, ┃ blocked, ✗ failed, · not called.
+firing order, with the sign of each: ○ passed, ◆ changed, ● asked, ◌ no answer, ⊘ denied, ┃ blocked, ✗ failed, · not
+called.
 """
 
 _MANY = 400
@@ -232,6 +234,7 @@ class _Printer:
 
     def __init__(self, view: RunView, *, filters: _Filters | None = None, full: bool = False) -> None:
         self.view = view
+        self._asked = unanswered_signs(view)
         self.filters = filters
         self.full = full or (filters is not None and filters.at is not None)
         self.all_points = self.full or view.events <= _MANY
@@ -320,9 +323,9 @@ class _Printer:
                     continue
                 for moment in item.moments:
                     for verb in moment.verbs:
-                        place = column(moment.at)
-                        if order.index(gate_of(verb)) >= order.index(states.get(place, "passed")):
-                            states[place] = gate_of(verb)
+                        place, state = column(moment.at), self.state_of(verb, moment)
+                        if order.index(state) >= order.index(states.get(place, "passed")):
+                            states[place] = state
                 if depth or isinstance(item, EventView) or not item.duration:
                     continue
                 until = item.moments[-1].at if item.moments else item.at + item.duration
@@ -423,8 +426,7 @@ class _Printer:
         outcome = _coloured(call.outcome or "no result recorded")
         facts = [f"attempt {call.attempts}"] * (call.attempts > 1)
         facts += [duration_text(call.duration)] * bool(call.duration) + [call.id]
-        waits = not call.decision and not call.outcome and bool(call.questions)
-        gates = decided(strongest(gates_at(call.moments, self.view.chains)), call.decision, waits=waits)
+        gates = call_gates(call, self.view.chains, is_open=is_open(self.view))
         became = "error" if call.outcome == "error" else "ok" if ran(call) else "no"
         line = hook_line(gates, became, ascii=self.ascii)
         head = Text.assemble(*line, "  ", (printable(call.tool, keep=""), "bold"), " ", outcome)
@@ -480,7 +482,7 @@ class _Printer:
         called = [outcome for outcome in outcomes if outcome.state != "not selected"]
         for position, outcome in enumerate(called):
             skipped, decision = outcome.state == "skipped", outcome.decision
-            state = "skipped" if skipped else gate_of(decision.verb) if decision is not None else "passed"
+            state = "skipped" if skipped else "passed" if decision is None else self.state_of(decision.verb, moment)
             wire = (" . " if skipped else " - ") if self.ascii else " ┄ " if skipped else " ─ "
             line.append(wire if position else "", style="dim")
             self.append_sign(line, state)
@@ -518,6 +520,10 @@ class _Printer:
             yield self.change(change, depth + 1)
         for change in decision.state:
             yield self.change(Change(f"state {change.field}", change.parts), depth + 1)
+
+    def state_of(self, verb: str, moment: MomentView) -> str:
+        """Return how the hook line draws what a hook did at a moment."""
+        return self._asked.get(moment.n, "asked") if verb == "ask" else gate_of(verb)
 
     def append_sign(self, line: Text, state: str) -> None:
         line.append(*sign(state, ascii=self.ascii))

@@ -18,7 +18,7 @@ Piece = tuple[str, str]
 """A text and its style."""
 
 _CALLS = {"ok": ("■", "#", ""), "no": ("□", "_", "dim"), "error": ("✗", "x", "red")}
-_ENDING = ("blocked", "denied", "waits")
+_ENDING = ("blocked", "denied", "waits", "unanswered")
 
 
 def is_ascii(out: IO[str] | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from .words import SIGNS, verb_words
+from .words import GATES, SIGNS, verb_words
 
 DECIDING = ("guard", "rewrite", "")
 """The phases of hooks that decide; empty if it is not known."""
@@ -24,7 +24,7 @@ _GROUPS: Mapping[str, int] = {
 """Where the gates of a point are: before the model, before the tool, after the tool, after the model.
 What decides about an approval, and how long that takes, belongs to the gate that asked."""
 APPROVAL = ("approval_requested", "approval_decided")
-_STRENGTH = ("skipped", "passed", "changed", "asked", "waits", "failed", "blocked", "denied")
+_STRENGTH = ("skipped", "passed", "changed", "unanswered", "asked", "waits", "failed", "blocked", "denied")
 
 
 class GateCall(NamedTuple):
@@ -52,7 +52,7 @@ class GateCall(NamedTuple):
     @property
     def word(self) -> str:
         """The action of the gate, as a word."""
-        if self.state in ("skipped", "waits", "denied", "passed"):
+        if self.state in ("skipped", "waits", "unanswered", "denied", "passed"):
             return SIGNS[self.state].word
         return verb_words(self.verb)[0]
 
@@ -70,7 +70,14 @@ def strongest(gates: Iterable[GateCall]) -> list[GateCall]:
     return sorted(found.values(), key=lambda gate: gate.key[0])
 
 
-def decided(gates: Iterable[GateCall], decision: str, *, waits: bool) -> list[GateCall]:
-    """Return the gates of a call after a decision about its approval: those that asked may wait, or be denied."""
-    asked = "waits" if waits else "denied" if decision == "denied" else "asked"
+def decided(gates: Iterable[GateCall], decision: str, *, waits: bool, ran: bool) -> list[GateCall]:
+    """Return the gates of a call after a decision about its approval: those that asked may wait, or be denied.
+
+    Args:
+        gates: the gates.
+        decision: the decision; empty if there is none, or it is not known.
+        waits: whether a person can still answer.
+        ran: whether the tool ran, so that somebody has approved the call.
+    """
+    asked = "waits" if waits else GATES.get(decision, "asked") if decision or ran else "unanswered"
     return [gate._replace(state=asked) if gate.state == "asked" else gate for gate in gates]

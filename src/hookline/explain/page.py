@@ -7,7 +7,7 @@ from typing import Any
 from .._base.text import shorten
 from .comparison import Comparison, summary
 from .html import html_page, json_block
-from .view import RunView
+from .view import RunView, unanswered_signs
 from .words import DECISIONS, GATES, ONLY, OUTCOMES, QUIET_POINTS, SIGNS, STATUSES, VERBS
 
 EXPLAIN_ASSETS = ("theme.css", "explain.css", "common.js", "explain.js")
@@ -41,6 +41,7 @@ def explain_fragment(run: RunView) -> str:
         "statuses": STATUSES,
         "decisions": DECISIONS,
         "gates": GATES,
+        "asked": unanswered_signs(run),
         "signs": {state: sign._asdict() for state, sign in SIGNS.items()},
         "only": ONLY,
         "quiet": QUIET_POINTS,

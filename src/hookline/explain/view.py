@@ -28,7 +28,7 @@ from .._kernel.hook import matches
 from .._kernel.payloads import WITHHELD
 from ..records import format as fmt
 from ..records.reading import RecordedMoment, RecordedRun
-from .gates import APPROVAL, DECIDING, GateCall
+from .gates import APPROVAL, DECIDING, GateCall, decided, strongest
 from .text_diff import Part, diff_text, fold
 from .totals import SubagentTotals
 from .words import STOPS, gate_of
@@ -391,6 +391,43 @@ def gates_at(moments: Iterable[MomentView], chains: Sequence[Sequence[ChainHook]
                 )
             )
     return found
+
+
+def call_gates(
+    call: ToolCallView, chains: Sequence[Sequence[ChainHook]], fired: Iterable[GateCall] = (), *, is_open: bool
+) -> list[GateCall]:
+    """Return the gates of a call with what became of its approval, one for each hook on a side of the call.
+
+    Args:
+        call: the call.
+        chains: the chains of hooks of its run.
+        fired: gates that are known from facts.
+        is_open: whether the run has not ended: only then, a person can still answer.
+    """
+    gates = strongest([*fired, *gates_at(call.moments, chains)])
+    return decided(gates, call.decision, waits=is_open and is_waiting(call), ran=ran(call))
+
+
+def is_open(run: RunView) -> bool:
+    """Whether a run has not ended, so that a person can still answer for its calls."""
+    return run.status in ("queued", "running", "waiting")
+
+
+def unanswered_signs(run: RunView) -> dict[int, str]:
+    """Return how the hook line draws hooks that asked and got no answer, by the numbers of their moments."""
+    found: dict[int, str] = {}
+    calls = (item for _, step, _ in run.all_steps() for item in step.items if isinstance(item, ToolCallView))
+    for call in calls:
+        states = {gate.state for gate in call_gates(call, run.chains, is_open=is_open(run))}
+        state = next((each for each in ("waits", "unanswered") if each in states), "")
+        if state:
+            found |= {each.n: state for each in call.moments if any(one.verb == "ask" for one in each.decisions)}
+    return found
+
+
+def is_waiting(call: ToolCallView) -> bool:
+    """Whether a call asked a person, and has neither an answer nor a result. Its run may have ended since."""
+    return not call.decision and not call.outcome and any(map(_asks, call.moments))
 
 
 def ran(call: ToolCallView) -> bool:
@@ -934,11 +971,7 @@ def _failures(steps: Sequence[StepView]) -> list[str]:
 def waits_for(run: RunView) -> list[str]:
     """Return the tools of the calls of a run and its nested runs that wait for an approval."""
     found = [item for _, step, _ in run.all_steps() for item in step.items if isinstance(item, ToolCallView)]
-    return [
-        call.tool
-        for call in found
-        if not call.decision and not call.outcome and any(_asks(moment) for moment in call.moments)
-    ]
+    return [call.tool for call in found if is_waiting(call)]
 
 
 def _asks(moment: MomentView) -> bool:

@@ -23,6 +23,13 @@ class Sign(NamedTuple):
 SIGNS: Mapping[str, Sign] = {
     "passed": Sign("passed", "grey", "○", "o", (("circle", {"r": "3.25"}),)),
     "changed": Sign("changed", "amber", "◆", "*", (("path", {"d": "M0-5 5 0 0 5-5 0z"}),)),
+    "unanswered": Sign(
+        "asked without answer",
+        "grey",
+        "◌",
+        "~",
+        (("circle", {"r": "4"}), ("path", {"class": "in", "d": "M-2 0H2"})),
+    ),
     "asked": Sign(
         "asked", "violet", "●", "?", (("circle", {"r": "4.5"}), ("path", {"class": "in", "d": "M-2 .2-.6 1.6 2.1-1.4"}))
     ),
@@ -60,15 +67,24 @@ GATES: Mapping[str, str] = {
     "block": "blocked",
     "end": "blocked",
     "invalid": "blocked",
-    "denied": "denied",
     "failed": "failed",
     "shadow": "passed",
+    "pending": "waits",
+    "approved": "asked",
+    "edited": "asked",
+    "denied": "denied",
+    "cancelled": "unanswered",
+    "expired": "unanswered",
 }
-"""How the hook line draws each verb: ``passed`` is hollow, ``blocked`` a cut. All others ``changed`` something."""
+"""How the hook line draws each verb and each decision about an approval: ``passed`` is hollow, ``blocked`` a cut.
+
+All others ``changed`` something. A question is ``unanswered`` if its run was cancelled or interrupted before an answer,
+or another hook blocked the call.
+"""
 
 
 def gate_of(verb: str) -> str:
-    """Return how the hook line draws a verb."""
+    """Return how the hook line draws a verb or a decision."""
     return GATES.get(verb, "changed")
 
 

@@ -116,7 +116,7 @@ def _decisions(call: Any) -> Iterator[HookVerdict]:
                 text = "" if said is None else said.text
                 yield HookVerdict(
                     point,
-                    VERB_OF["asked" if word == "asks" or word == "denied" else word],
+                    VERB_OF["asked" if word in ("asks", "asked without answer", "denied") else word],
                     gate.select_one("b").text,
                     "" if is_error else text,
                     error=re.sub(r" \(\w+\.py:\d+\)$", "", text) if is_error else "",

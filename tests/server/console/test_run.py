@@ -63,8 +63,8 @@ async def call_of(browser, run, key, query=""):
 
 
 def gates(html):
-    """Return the gates of the hook line of a row, as what they did and their titles."""
-    return re.findall(r'<g class="g (\w+) s-?\d+"[^>]*><title>([^<]*)</title>', html)
+    """Return the gates of the hook line of a row, as what they did and their titles. One that passed has no title."""
+    return re.findall(r'<(?:g|circle) class="g (\w+) s-?\d+"[^>]*>(?:<title>([^<]*)</title>)?', html)
 
 
 async def test_each_call_is_a_row_with_its_hook_line_and_its_verdict(tmp_path):
@@ -194,8 +194,10 @@ async def test_the_record_shows_all_hooks_of_a_point_in_firing_order(tmp_path):
         run = await start(admin)
         await finished(admin, run)
         html = await page_of(admin, run, "?from=record")
-        found = [(state, title.split()[0]) for state, title in gates(row(html, "1.1"))]
-        assert found[:3] == [("passed", "earlier"), ("blocked", "no_deleting"), ("skipped", "later")]
+        found = [(state, title.partition(" ")[0]) for state, title in gates(row(html, "1.1"))]
+        assert found[:3] == [("passed", ""), ("blocked", "no_deleting"), ("skipped", "later")]
+        words = text_of(await call_of(admin, run, "1.1", "&from=record"))
+        assert words.index("earlier passed") < words.index("no_deleting blocked") < words.index("later not called")
 
 
 async def test_a_server_without_records_tells_admins_how_to_keep_them(tmp_path):
@@ -357,6 +359,22 @@ async def test_without_the_right_to_run_there_are_no_forms(tmp_path):
             assert "<form" not in (await page_of(reader, run)).partition("<main")[2]  # above it is the one to log out
             answer = await reader.post(f"/console/runs/{run}/cancel", data={"reason": "x"})
             assert answer.status_code == 403
+
+
+async def test_a_call_that_nobody_answered_no_longer_looks_as_if_it_waits(tmp_path):
+    async with console(tmp_path, cleaner()) as made, made.logged_in(*RIGHTS) as browser:
+        run, _ = await waiting_call(made, browser)
+        while "waits for approval" not in (html := await page_of(browser, run)):  # the page has what is stored
+            await asyncio.sleep(0.01)
+        assert "waits" in [state for state, _ in gates(row(html, "1.1"))]
+        await browser.post(f"/console/runs/{run}/cancel", data={"reason": "too late"})
+        await finished(browser, run)
+        found = row(await page_of(browser, run), "1.1")
+        assert "unanswered" in [state for state, _ in gates(found)]
+        assert 'aria-label="asked without answer by careful"' in found
+        assert "careful files matter · cancelled" in text_of(found)
+        drawer = await call_of(browser, run, "1.1")
+        assert "careful asked without answer" in text_of(drawer)
 
 
 async def test_a_waiting_call_is_decided_on_the_page_of_its_run(tmp_path):

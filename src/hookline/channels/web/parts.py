@@ -117,6 +117,7 @@ def _step_card(step: Step, you: str) -> StepCard:
     for each in step.verdicts:
         word, tone = verb_words(each.verb)
         reason = "by you" if each.reason == f"by {you}" else each.reason
-        verdicts.append(Verdict(word, tone, gate_of(each.verb), each.hook, reason))
+        waits = each.verb == "ask" and step.state == "waiting"
+        verdicts.append(Verdict(word, tone, "waits" if waits else gate_of(each.verb), each.hook, reason))
     word, tone = _STATES.get(step.state) or (step.state, OUTCOMES.get(step.state, "grey"))
     return StepCard(step.tool, word, tone, step.text, verdicts=tuple(verdicts))

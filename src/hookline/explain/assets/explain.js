@@ -27,12 +27,15 @@
   for (const root of document.querySelectorAll(".hookline-explain")) mount(root);
 
   function mount(root) {
-    const { run, verbs, outcomes, statuses, decisions: approvals, only: groups, quiet, gates, signs } = hookline.data(root);
+    const { run, verbs, outcomes, statuses, decisions: approvals, only: groups, quiet, gates, asked, signs } = hookline.data(root);
     const word = (verb) => (verbs[verb] || [verb])[0];
     const tone = (verb) => (verbs[verb] || ["", approvals[verb] || "grey"])[1];
-    const stateOf = (verb) => gates[verb] || "changed"; // as gate_of in words.py
+    const isOpen = (verb, n) => verb === "ask" && asked[n]; // nobody has answered
+    const stateOf = (verb, n) => isOpen(verb, n) || gates[verb] || "changed"; // as gate_of in words.py
+    const saidOf = (verb, n) => (isOpen(verb, n) ? signs[asked[n]].word : word(verb));
+    const toneOf = (verb, n) => (isOpen(verb, n) ? signs[asked[n]].tone : tone(verb));
     const markOf = (state) => hookline.mark(state, signs[state]);
-    const verbPill = (verb) => el("span", { class: "verb" }, markOf(stateOf(verb)), pill(word(verb), tone(verb)));
+    const verbPill = (verb, n) => el("span", { class: "verb" }, markOf(stateOf(verb, n)), pill(saidOf(verb, n), toneOf(verb, n)));
     const statusPill = (view) => pill(statusOf(view), statuses[statusOf(view)]);
 
     // Rows: a step each, and a line for each nested run, whose steps follow the step that started them. A mark is an
@@ -184,10 +187,10 @@
 
       const legend = ["model", "tool"].map((name) => el("span", {}, el("i", { class: name }), name === "tool" ? "tools" : name));
       const said = new Map();
-      for (const verb of new Set(marks.map((mark) => mark.verb))) {
-        said.set(stateOf(verb), [...(said.get(stateOf(verb)) || []), word(verb)]);
+      for (const { verb, n } of marks) {
+        said.set(stateOf(verb, n), (said.get(stateOf(verb, n)) || new Set()).add(saidOf(verb, n)));
       }
-      for (const [state, texts] of said) legend.push(el("span", {}, markOf(state), texts.join(", ")));
+      for (const [state, texts] of said) legend.push(el("span", {}, markOf(state), [...texts].join(", ")));
       return el("div", { class: "card strip" }, gatesOverTime(), svg,
         el("div", { class: "legend" }, legend, el("span", {}, `0 to ${duration(total)}`)));
     }
@@ -196,7 +199,7 @@
     function gatesOverTime() {
       const places = new Map(), order = Object.keys(signs);
       for (const mark of marks) {
-        const place = Math.round(mark.at / total * 200), state = stateOf(mark.verb);
+        const place = Math.round(mark.at / total * 200), state = stateOf(mark.verb, mark.n);
         if (order.indexOf(state) > order.indexOf(places.get(place))) places.set(place, state);
       }
       const line = shape("svg", { class: "gates", height: 18, role: "img", "aria-label": "Interventions of hooks" },
@@ -317,7 +320,7 @@
         el("span", { class: "sum" },
           calls.slice(0, 5).map(callText), more(calls.length - 5),
           text ? what(short(text, 180)) : null,
-          spoken.slice(0, 5).map((mark) => el("span", {}, verbPill(mark.verb), ` ${mark.hook}`)),
+          spoken.slice(0, 5).map((mark) => el("span", {}, verbPill(mark.verb, mark.n), ` ${mark.hook}`)),
           more(spoken.length - 5)),
         el("span", { class: "meta" }, joined(
           tokens && counted(tokens, "token"),
@@ -460,7 +463,7 @@
         const found = unseen.findIndex((one) => one.hook === name && one.phase === phase);
         if (found >= 0) {
           const [{ verb }] = unseen.splice(found, 1);
-          hook(verb === "cont" ? "passed" : `spoke ${tone(verb)}`, name, `${phase}: ${word(verb)}`, stateOf(verb));
+          hook(verb === "cont" ? "passed" : `spoke ${toneOf(verb, moment.n)}`, name, `${phase}: ${saidOf(verb, moment.n)}`, stateOf(verb, moment.n));
         } else if (selected === false) {
           others.push(name);
         } else if ((moment.skipped || []).includes(index)) {
@@ -469,7 +472,7 @@
           hook("passed", name, `${phase}: passed`, "passed");
         }
       });
-      for (const one of unseen) hook(`spoke ${tone(one.verb)}`, one.hook, `${one.phase}: ${word(one.verb)}`, stateOf(one.verb));
+      for (const { verb, hook: name, phase } of unseen) hook(`spoke ${toneOf(verb, moment.n)}`, name, `${phase}: ${saidOf(verb, moment.n)}`, stateOf(verb, moment.n));
       if (!hooks.length && !others.length && !(moment.notes || []).length) return null;
       if (others.length) {
         const count = others.length;
@@ -480,7 +483,7 @@
       return el("div", { class: "point", id: `m${moment.n}` },
         line(anchor, el("code", {}, moment.point), el("span", { class: "chain" }, hooks),
           moment.took ? el("span", { class: "meta" }, duration(moment.took)) : null),
-        (moment.decisions || []).map(decision),
+        (moment.decisions || []).map((one) => decision(one, moment.n)),
         (moment.checked || []).map((change) => el("div", { class: "decision grey" },
           line(el("span", { class: "who" }, "validation"), el("span", { class: "reason" }, `changed ${change.field}`)),
           diff(change.parts))),
@@ -489,11 +492,11 @@
         (moment.notes || []).map((note) => el("div", { class: "meta" }, note)));
     }
 
-    function decision(one) {
+    function decision(one, n) {
       const change = (label) => (each) => [el("div", { class: "label" }, label + each.field), diff(each.parts)];
-      return el("div", { class: `decision ${tone(one.verb)}` },
+      return el("div", { class: `decision ${toneOf(one.verb, n)}` },
         line(
-          verbPill(one.verb),
+          verbPill(one.verb, n),
           el("span", { class: "who" }, one.hook),
           el("span", { class: "meta" }, joined(one.phase, one.took && duration(one.took))),
           el("span", { class: one.error ? "bad-text" : "reason" }, one.error || one.reason)),

@@ -170,8 +170,7 @@ def verdict_of(view: AuditRecordView) -> Verdict | None:
         return Verdict(*verb_words(view.verb), gate_of(view.verb))
     word = view.decision
     if view.type == "approval":
-        gate = "denied" if word == "denied" else "asked" if word in ("approved", "edited") else ""
-        return Verdict(word, DECISIONS.get(word, "grey"), gate)
+        return Verdict(word, DECISIONS.get(word, "grey"), gate_of(word))
     return Verdict(word, {**OUTCOMES, **STATUSES}.get(word, "red" if view.failed else "grey"))
 
 

@@ -41,7 +41,7 @@ from ..._web.chat.protocol import (
     is_id,
 )
 from ...explain.from_events import EventsView
-from ...explain.view import ModelCall, ToolCallView
+from ...explain.view import ModelCall, ToolCallView, is_waiting
 from ...explain.words import DECISIONS, OUTCOMES, gate_of, verb_words
 from ...stores.approvals import ApprovalRow, exact_pattern
 from ...stores.callers import Caller
@@ -373,11 +373,12 @@ def _step(call: ToolCallView, *, is_over: bool) -> StepCard:
     for each in spoken:
         verb = "failed" if each.error else each.verb
         word, tone = verb_words(verb)
-        verdicts.append(Verdict(word, tone, gate_of(verb), each.hook, each.reason))
+        gate = "waits" if verb == "ask" and is_waiting(call) else gate_of(verb)
+        verdicts.append(Verdict(word, tone, gate, each.hook, each.reason))
     if call.decision:
         by = f"by {call.decided_by}" if call.decided_by else ""
-        gate = "denied" if call.decision == "denied" else "asked"
-        verdicts.append(Verdict(call.decision, DECISIONS.get(call.decision, "grey"), gate, reason=by))
+        tone = DECISIONS.get(call.decision, "grey")
+        verdicts.append(Verdict(call.decision, tone, gate_of(call.decision), reason=by))
     state = call.outcome
     if not state and any(each.verb == "block" for each in spoken):
         state = "blocked"

@@ -13,7 +13,7 @@ MAX_SLOTS = 12
 """With more rules, only those that spoke have a column, and the others are folded into one gate on each side."""
 BEFORE_MODEL = ("before_step", "before_llm")
 """Points whose gates belong to the model call that follows. A prompt is built once, at the start of a run."""
-_STEP, _GAP, _CALL, _EDGE = 15, 7, 22, 8
+_STEP, _GAP, _CALL, _EDGE = 18, 7, 22, 8
 
 
 def gate_call(point: str, gate: Gate) -> GateCall:
@@ -163,7 +163,9 @@ class Slots:
             x = self.slots[number].x
             reason = f": {gate.reason}" if gate.reason else ""
             marks.append(GateMark(x, number, gate.state, gate.word, f"{gate.hook} {gate.word}{reason}"))
-            ends = gate.state in ("blocked", "denied", "waits") or (gate.state == "failed" and gate.refused)
+            ends = gate.state in ("blocked", "denied", "waits", "unanswered") or (
+                gate.state == "failed" and gate.refused
+            )
             if ends and not cut and (call == "no" or gate.key[0] > 1):
                 cut, waits = x, gate.state == "waits"
         for group, each in hidden.items():

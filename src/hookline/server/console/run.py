@@ -35,7 +35,7 @@ from .sections import Sections, add_event, draw, draw_all, draw_together
 from .timeline import spans
 from .tree import Row, Strip, Tree
 
-MAX_STEPS = 200
+MAX_STEPS = 100
 """Number of steps that a page shows at once."""
 FEW_ROWS = 40
 """Up to this number of rows, all of them are open at first."""

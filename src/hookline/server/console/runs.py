@@ -275,7 +275,7 @@ class RunLine(NamedTuple):
 
 
 _LINE, _APART, _MARKS = 156.0, 8.0, 18
-_WEIGHT = ("passed", "changed", "asked", "failed", "blocked", "denied")
+_WEIGHT = ("passed", "changed", "unanswered", "asked", "waits", "failed", "blocked", "denied")
 
 
 def _run_line(run: RunRecord, verdicts: Sequence[tuple[float, str]]) -> RunLine:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import msgspec
 
 from ..._base.text import shorten
-from ...explain.gates import GateCall, decided, strongest
+from ...explain.gates import GateCall, strongest
 from ...explain.view import (
     EventView,
     Item,
@@ -18,7 +18,9 @@ from ...explain.view import (
     RunView,
     StepView,
     ToolCallView,
+    call_gates,
     gates_at,
+    is_waiting,
     ran,
 )
 from ...explain.words import QUIET_POINTS
@@ -194,9 +196,9 @@ class Tree:
         values = [" ".join(value.split()) for _, value in call.arguments]
         row = Row("call", key, call.tool, depth, call.at, run, step, call, shorten(" · ".join(values), _BRIEF))
         row.took = call.duration or None
-        waits = bool(call.questions) and not call.decision and not call.outcome and self.is_open
+        waits = self.is_open and is_waiting(call)
         fired = self._fires.of_tool(run_id, step.index, call.id)
-        row.gates = decided(self._gates(call.moments, fired), call.decision, waits=waits)
+        row.gates = call_gates(call, self._chains, fired, is_open=self.is_open)
         row.says = [_said(gate, call) for gate in row.gates if gate.spoke]
         if call.decision == "denied" and all(said.state != "denied" for said in row.says):
             row.says.append(Said("denied", call.decided_by or "a person", call.message))
@@ -232,7 +234,7 @@ class Tree:
 
 
 def _said(gate: GateCall, call: ToolCallView) -> Said:
-    if gate.state not in ("asked", "denied"):
+    if gate.state not in ("asked", "unanswered", "denied"):
         return Said(gate.state, gate.hook, gate.reason)
     who = f" by {call.decided_by}" if call.decided_by else ""
     how = f"{call.decision}{who}" if call.decision else "no answer"

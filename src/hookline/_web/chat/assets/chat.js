@@ -245,6 +245,8 @@ const GATES = {
   passed: { passed: "M0-3.25a3.25 3.25 0 1 0 .01 0z" },
   changed: { changed: "M0-5 5 0 0 5-5 0z" },
   asked: { disc: "M0-4.5a4.5 4.5 0 1 0 .01 0z", tick: "M-2 .2-.6 1.6 2.1-1.4" },
+  waits: { ring: "M0-4a4 4 0 1 0 .01 0z", dot: "M0-1.5a1.5 1.5 0 1 0 .01 0z" },
+  unanswered: { dashed: "M0-4a4 4 0 1 0 .01 0z", dash: "M-2 0H2" },
   blocked: { cut: "M0-7V7" },
   denied: { disc: "M-3-3.75a3.75 3.75 0 1 0 .01 0z", cut: "M4-7V7" },
   failed: { cross: "M-3.5-3.5 3.5 3.5M3.5-3.5-3.5 3.5" },
