@@ -28,10 +28,10 @@ from hookline import (
     tool,
 )
 from hookline.backtest import backtest
-from hookline.backtest.page import headline, how_sure
+from hookline.backtest.report import headline, how_sure
 from hookline.explain import SIGNS, ToolCallView, asset, explain
-from hookline.explain.gates import GateCall, decided, strongest
-from hookline.explain.view import gates_at
+from hookline.explain.gates import GateCall
+from hookline.explain.view import call_gates
 from hookline.hooks import Hook
 from hookline.records import RecordHook, read_runs
 
@@ -154,7 +154,7 @@ def record(folder: Path, *calls: Any) -> list[CallLine]:
         CallLine(
             item.tool,
             " ".join(f"{name}={value}" for name, value in item.arguments),
-            decided(strongest(gates_at(item.moments, view.chains)), item.decision, waits=False),
+            call_gates(item, view.chains, is_open=False),
             item.decided_by,
             " ".join(item.questions),
         )
