@@ -171,7 +171,7 @@ async def test_every_page_of_a_server_has_the_same_numbers_of_every_vector(tmp_p
                 view = (await api.client.get(f"/runs/{id}/explain", headers=accept)).json()
                 view = {"input_tokens": 0, "output_tokens": 0, "tool_calls": 0, "step_count": 0} | view
                 listed = (await api.client.get(f"/runs?agent={api.names[vector.id]}")).json()["runs"]
-                head = BeautifulSoup((await api.client.get(f"/console/runs/{id}")).text, "html.parser")
+                head = BeautifulSoup((await api.client.get(f"/console/runs/{id}")).text, "lxml")
                 shown = {str(each.contents[0]).strip(): each.b.text for each in head.select("#run-head li") if each.b}
                 numbers = {name: run[name] for name in NUMBERS}
                 assert {name: view["step_count" if name == "steps" else name] for name in NUMBERS} == numbers

@@ -97,7 +97,7 @@ class Console(Served):
 
     async def page(self, address: str) -> Any:
         """Return a page."""
-        return BeautifulSoup((await self.client.get(address)).text, "html.parser")
+        return BeautifulSoup((await self.client.get(address)).text, "lxml")
 
 
 VERB_OF = {word: verb for verb, (word, _) in VERBS.items()}
