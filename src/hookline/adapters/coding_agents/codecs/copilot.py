@@ -1,0 +1,96 @@
+"""GitHub Copilot CLI, in the dialect in which its events carry their names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..events import SAME, AgentEvent, Answer, CommandOutput, Fields, Kind
+from .base import AgentTool, Codec, cut, denial, json_output, notice_output, prevented, text_of
+from .claude import read_event
+
+_EVENTS: Mapping[str, Kind] = {
+    "SessionStart": "session_start",
+    "SessionEnd": "session_end",
+    "UserPromptSubmit": "prompt",
+    "PreToolUse": "before_tool",
+    "PostToolUse": "after_tool",
+    "PostToolUseFailure": "after_tool",
+    "PreCompact": "compaction",
+    "Stop": "stop",
+    "SubagentStop": "stop",
+}
+
+
+class CopilotCli(Codec):
+    """Copilot CLI. The model reads the reason of a denial only if it comes as JSON."""
+
+    name = "copilot"
+    title = "Copilot CLI"
+    platform = "copilot-cli"
+    events = _EVENTS
+    ignored = frozenset(("Notification", "SubagentStart", "ErrorOccurred", "PermissionRequest"))
+    tools = (
+        AgentTool("Bash", "shell"),
+        AgentTool("Read", "read_file", {"file_path": "path"}),
+        AgentTool("Write", "write_file", {"file_path": "path", "file_text": "content"}),
+        AgentTool("Edit", "edit_file", {"file_path": "path", "old_str": "old_string", "new_str": "new_string"}),
+        AgentTool("apply_patch", "apply_patch", {"input": "patch"}),
+        AgentTool("Grep", "find_text", {"pattern": "text"}),
+        AgentTool("Glob", "list_files"),
+        AgentTool("WebFetch", "fetch"),
+        AgentTool("Agent", "subagent"),
+        AgentTool("read_bash", "harmless"),
+        AgentTool("stop_bash", "harmless"),
+        AgentTool("list_bash", "harmless"),
+        AgentTool("report_intent", "harmless"),
+        AgentTool("update_todo", "harmless"),
+    )
+
+    def read(self, given: Any) -> AgentEvent:
+        """Return an event. Results have another form than in Claude Code."""
+        event = read_event(self, given)
+        if event.kind == "after_tool" and event.error is None:
+            return event._replace(result=Fields(given).object("tool_result"))
+        return event
+
+    def is_mcp(self, tool: str) -> bool:
+        """Names of MCP tools cannot be recognised."""
+        return False
+
+    def applies(self, event: AgentEvent, changed: Mapping[str, Any]) -> bool:
+        """Copilot CLI uses the arguments that a hook returns for a call."""
+        return event.kind == "before_tool"
+
+    def write(self, event: AgentEvent, answer: Answer) -> CommandOutput:
+        """Return the JSON of a decision about a call or a result, else exit code 2 if anything is prevented."""
+        if event.kind == "before_tool" and answer.deny is not None:
+            decision = {"permissionDecision": "deny", "permissionDecisionReason": cut(answer.deny)}
+            return json_output({"hookSpecificOutput": {"hookEventName": event.name, **decision}})
+        if event.kind == "after_tool" and event.error is None and (answer.result is not SAME or answer.note):
+            text = answer.note if answer.result is SAME else _text(answer.result)
+            kind = event.result.get("result_type", "success")
+            return json_output({"modifiedResult": {"resultType": kind, "textResultForLlm": cut(str(text))}})
+        if (reason := prevented(answer)) is not None:
+            return denial(reason)
+        if answer.changed is not None:
+            specific = {"hookEventName": event.name, "permissionDecision": "allow", "updatedInput": answer.changed}
+            return json_output({"hookSpecificOutput": specific})
+        return notice_output(answer.notice)
+
+    def settings(self, command: str, events: Iterable[Kind], seconds: int) -> str:
+        """Return a file for ``~/.copilot/hooks``."""
+        handler = {"type": "command", "bash": command, "timeoutSec": seconds}
+        hooks = {name: [handler] for name in self.names_of(events)}
+        return json.dumps({"version": 1, "hooks": hooks}, indent=2)
+
+
+def _text(result: Any) -> str:
+    """Return the text of a result in the form of Copilot CLI."""
+    if isinstance(result, Mapping) and isinstance(text := result.get("text_result_for_llm"), str):
+        return text
+    return text_of(result)
+
+
+CODEC = CopilotCli()
