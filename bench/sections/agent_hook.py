@@ -86,4 +86,4 @@ def render(data: Any) -> str:
     ) + table(["", "CPU"], [[way, shown(time, "ms")] for way, time in data.items()])
 
 
-SECTION = Section("claude_hook", "Guards in Claude Code", measure, render)
+SECTION = Section("agent_hook", "Guards in Claude Code", measure, render)

@@ -50,6 +50,7 @@ class AgentEvent(NamedTuple):
         input: the arguments of the call, under their own names.
         call_id: the id of the call.
         result: the result of a call that ended.
+        result_type: what the agent calls a result of this kind, if it has words for that.
         error: the error of a call that failed.
         seconds: how long the call took.
         prompt: what the user wrote.
@@ -68,6 +69,7 @@ class AgentEvent(NamedTuple):
     input: Mapping[str, Any] = {}
     call_id: str = ""
     result: Any = None
+    result_type: str = ""
     error: str | None = None
     seconds: float = 0.0
     prompt: str = ""

@@ -55,7 +55,7 @@ from ..._run.context import services_of
 from ...hooks._injection.fence import fenced
 from .codecs.base import Codec, cut, with_text
 from .events import BEGINNINGS, NOTHING, AgentEvent, Answer, CommandOutput
-from .patches import PatchError, deletes, patches_in
+from .patches import PatchError, deletes, folder_of, patches_in
 from .recording import PromptRecord
 from .rules import Rules
 from .sessions import AgentSession, PromptRun, ReadBefore
@@ -308,6 +308,7 @@ class _Call:
             )
         try:
             patches = patches_in(text)
+            folder = folder_of(text, self._cwd) if patches and known.kind == "shell" else self._cwd
         except PatchError as error:
             return f"This patch cannot be judged: {error}."
         if known.kind == "apply_patch":
@@ -315,7 +316,7 @@ class _Call:
         before = services_of(run.ctx).tools
         try:
             for patch in patches:
-                tools = tools_for("apply_patch", "apply_patch", self._cwd, deletes=deletes(patch))
+                tools = tools_for("apply_patch", "apply_patch", folder, deletes=deletes(patch))
                 services_of(run.ctx).tools = tools
                 inner = ToolCallRequest(request.id, "apply_patch", {"patch": patch}, ids=run.ids)
                 verdict = await self._fire(run, BEFORE_TOOL, inner)

@@ -52,7 +52,8 @@ class CopilotCli(Codec):
         """Return an event. Results have another form than in Claude Code."""
         event = read_event(self, given)
         if event.kind == "after_tool" and event.error is None:
-            return event._replace(result=Fields(given).object("tool_result"))
+            found = Fields(Fields(given).object("tool_result"))
+            return event._replace(result=found.text("text_result_for_llm"), result_type=found.text("result_type"))
         return event
 
     def is_mcp(self, tool: str) -> bool:
@@ -69,9 +70,9 @@ class CopilotCli(Codec):
             decision = {"permissionDecision": "deny", "permissionDecisionReason": cut(answer.deny)}
             return json_output({"hookSpecificOutput": {"hookEventName": event.name, **decision}})
         if event.kind == "after_tool" and event.error is None and (answer.result is not SAME or answer.note):
-            text = answer.note if answer.result is SAME else _text(answer.result)
-            kind = event.result.get("result_type", "success")
-            return json_output({"modifiedResult": {"resultType": kind, "textResultForLlm": cut(str(text))}})
+            text = str(answer.note) if answer.result is SAME else text_of(answer.result)
+            kind = event.result_type or "success"
+            return json_output({"modifiedResult": {"resultType": kind, "textResultForLlm": cut(text)}})
         if (reason := prevented(answer)) is not None:
             return denial(reason)
         if answer.changed is not None:
@@ -84,13 +85,6 @@ class CopilotCli(Codec):
         handler = {"type": "command", "bash": command, "timeoutSec": seconds}
         hooks = {name: [handler] for name in self.names_of(events)}
         return json.dumps({"version": 1, "hooks": hooks}, indent=2)
-
-
-def _text(result: Any) -> str:
-    """Return the text of a result in the form of Copilot CLI."""
-    if isinstance(result, Mapping) and isinstance(text := result.get("text_result_for_llm"), str):
-        return text
-    return text_of(result)
 
 
 CODEC = CopilotCli()
