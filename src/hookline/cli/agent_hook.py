@@ -61,7 +61,9 @@ def add_to(app: typer.Typer) -> None:
 
 def agent_hook(
     rules: Annotated[list[str], typer.Argument(metavar="RULES", help="The hooks.")],
-    agent: Annotated[Agents, typer.Option("--agent", help="The coding agent that runs this command.")],
+    agent: Annotated[
+        Agents, typer.Option("--agent", metavar="AGENT", help=f"The coding agent that runs this: {', '.join(AGENTS)}.")
+    ],
     print_settings: Annotated[
         bool, typer.Option("--print-settings", help="Print the settings for the agent, and answer nothing.")
     ] = False,
