@@ -34,10 +34,10 @@ _FILE_COST = 4_000  # opening a file counts like reading this many bytes
 def file_tools(
     folder: str | os.PathLike[str], write: bool = False, *, hide: Iterable[str] = SECRET_FILES
 ) -> list[Tool]:
-    """Make the tools ``list_files``, ``read_file``, ``find_text`` and, with ``write``, ``write_file`` and ``edit_file``.
+    """Make the tools ``list_files``, ``read_file``, ``find_text``, ``write_file`` and ``edit_file`` for a folder.
 
-    They work in one folder. Files that usually hold secrets are hidden. The files that Hookline uses (code, configuration, stores), and those
-    that make git run code, are never written.
+    Files that usually hold secrets are hidden. The files that Hookline uses (code, configuration, stores), and those
+    that make git run code, are never written. ``edit_file`` replaces a text that occurs just once.
 
     Paths are relative to the folder. Nothing outside the folder is read or written: ``..`` and links are resolved
     first, and only regular files are opened. On POSIX systems this also holds if another process replaces a folder with
