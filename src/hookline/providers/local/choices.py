@@ -22,8 +22,8 @@ on/off open/close,shut lock/unlock start/stop begin/end,finish enable/disable ac
 in/out add/remove increase/decrease,reduce raise/lower show/hide mute/unmute allow/block,deny,forbid,disallow
 accept/reject,decline approve/deny,reject connect/disconnect buy/sell push/pull install/uninstall arm/disarm
 engage/disengage like/dislike,unlike mount/unmount,dismount agree/disagree assemble/disassemble
-pause/resume true/false high/low hot/cold heat/cool brighten/dim load/unload follow/unfollow subscribe/unsubscribe archive/restore
-first/last public/private forward/back,backward before/after arrive/depart arrival/departure
+pause/resume true/false high/low hot/cold heat/cool brighten/dim load/unload follow/unfollow subscribe/unsubscribe
+archive/restore first/last public/private forward/back,backward before/after arrive/depart arrival/departure
 entrance/exit inside/outside lend/borrow deposit/withdraw
 """
 _PARTICLES = frozenset(("on", "off", "in", "out", "up", "down"))
