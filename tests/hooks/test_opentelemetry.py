@@ -291,7 +291,9 @@ async def test_model_calls_and_tools_have_what_the_conventions_name(telemetry):
     }
 
 
-@pytest.mark.parametrize("url", ["http://models.example.com:port/v1", "https://models.example.com:99999", "http://[::1"])
+@pytest.mark.parametrize(
+    "url", ["http://models.example.com:port/v1", "https://models.example.com:99999", "http://[::1"]
+)
 async def test_a_server_whose_url_is_not_valid_is_left_out(telemetry, url, caplog):
     model = ScriptedModel(["ok"])
     model.base_url = url

@@ -109,7 +109,9 @@ async def test_the_history_of_a_task_has_the_messages_as_they_were_sent(tmp_path
 
 
 @VERSIONS
-async def test_the_history_has_what_was_sent_while_a_call_waited_and_messages_to_the_running_task_once(tmp_path, version):
+async def test_the_history_has_what_was_sent_while_a_call_waited_and_messages_to_the_running_task_once(
+    tmp_path, version
+):
     blocker = Blocker()
     async with serving_a2a(tmp_path, asking(), blocker.agent(name="busy")) as rig:
         async with rig.client(version=version) as client:
@@ -218,8 +220,23 @@ async def test_wrong_parameters_of_version_0_3_are_named_without_their_values(tm
         for method, params, says in (
             ("message/send", nameless, "params.message.messageId is missing"),
             ("message/stream", {}, "params.message is missing"),
+            ("message/send", {"message": "hi"}, "params.message is not valid: expected an object"),
             ("tasks/get", {"id": 7}, "params.id is not valid"),
-            ("message/send", message("hi", parts=[{**part("hi"), "text": {"secret": 1}}]), "params.message.parts.0"),
+            (
+                "message/send",
+                message("hi", parts=[part("hi"), {**part("hi"), "text": {"secret": 1}}]),
+                "params.message.parts.1.text is not valid",
+            ),
+            (
+                "message/send",
+                message("hi", parts=[{"kind": "file", "file": {"name": "secret"}}]),
+                "params.message.parts.0.file.bytes is missing",
+            ),
+            (
+                "message/send",
+                message("hi", parts=[{"kind": "video", "text": "secret"}]),
+                "params.message.parts.0.kind is not valid: expected 'data' or 'file' or 'text'",
+            ),
         ):
             error = (await rig.call(method, params, headers={}))["error"]
             assert (error["code"], set(error)) == (-32602, {"code", "message"})
