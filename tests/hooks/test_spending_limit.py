@@ -273,7 +273,8 @@ def test_a_reply_without_usage_counts_with_what_was_reserved(store):
     assert (spent(store), account(store).spent.tokens) == (3, 30)
 
 
-async def test_a_cancelled_call_counts_with_what_was_reserved(store):
+@pytest.mark.parametrize("with_trial", [False, True])
+async def test_a_cancelled_call_counts_with_what_was_reserved(store, with_trial):
     asked = asyncio.Event()
 
     class Hanging(Priced):
@@ -282,12 +283,13 @@ async def test_a_cancelled_call_counts_with_what_was_reserved(store):
             await asyncio.sleep(60)
             yield ""
 
-    agent = Agent("helper", llm=Hanging(), hooks=[limited(store)])
+    trial = [shadow(limited(store, usd=0.05))] if with_trial else []  # of a lower limit, which has the same account
+    agent = Agent("helper", llm=Hanging(), hooks=[*trial, limited(store)])
     run = agent.start("Help.", metadata=ANN)
     await asked.wait()
     run.cancel("enough")
     assert (await run.result()).status == "cancelled"
-    assert spent(store) == 3
+    assert (spent(store), account(store).calls) == (3, 1)
 
 
 async def test_a_cancelled_stream_counts_with_what_the_run_has_counted(store):
