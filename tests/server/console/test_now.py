@@ -3,6 +3,7 @@
 import re
 import time
 
+from hookline import Agent, ScriptedModel
 from hookline.server.auth import RIGHTS
 from hookline.stores.facts import Gate, ObservedRun, RunFact
 from tests.waiting import wait_until
@@ -59,3 +60,19 @@ async def test_the_obvious_address_leads_to_the_first_page_after_the_login(tmp_p
         async with made.browser() as stranger:  # now that there is a key, everybody has to log in
             answer = await stranger.get("/console")
             assert (answer.status_code, answer.headers["location"]) == (303, "/console/login?next=/console")
+
+
+async def test_a_task_that_fails_again_for_the_same_reason_is_one_line(tmp_path):
+    def down(request):
+        raise RuntimeError("the model is down")
+
+    agent = Agent("clerk", llm=ScriptedModel([down], loop=True))
+    async with console(tmp_path, agent) as made, made.browser() as browser:
+        for task in ("write the backup", "write the backup", "another"):
+            await browser.post("/runs", json={"task": task, "wait": 30})
+        failed = (await browser.get("/")).text.partition('id="now-failed"')[2].partition("</section>")[0]
+        rows = [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in re.findall(r"<li>.*?</li>", failed)]
+        assert [re.sub(r" \d\S+Z", "", row) for row in rows] == [
+            "another RuntimeError: the model is down",
+            "write the backup RuntimeError: the model is down 2 times",
+        ]
