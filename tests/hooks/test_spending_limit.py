@@ -192,6 +192,16 @@ def test_subagents_count_for_the_user_and_the_agent_of_the_outer_run(store):
     assert {each.subject for each in store.accounts()} == {"ann", "boss"}
 
 
+def test_a_limit_of_a_subagents_own_counts_a_call_once_for_the_user_and_for_its_own_name(store):
+    team = Team()
+    clerk = Agent("clerk", llm=Priced(), hooks=[limited(store, 1.0), limited(store, 1.0, per="agent")])
+    boss = Agent("boss", llm=Priced([call("delegate", to="clerk", task="Look."), reply("Done.")]), tools=[team])
+    team.add(boss)
+    team.add(clerk)
+    boss.run("Go.", metadata=ANN)
+    assert {each.subject: each.spent.usd for each in store.accounts()} == {"ann": 0.03, "clerk": 0.03}
+
+
 def test_calls_of_hooks_count_at_the_price_of_their_model(store):
     judge = Priced(["fine"], price=Price(input=2000, output=2000), name="judge")
 

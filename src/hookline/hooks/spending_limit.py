@@ -93,7 +93,7 @@ class SpendingLimit:
         usd: the most that may be spent in a window, in USD.
         tokens: the most input and output tokens in a window.
         per: whose spending counts together. ``"user"`` is ``user`` in the metadata of the run, else the caller of the
-            server or the sender in the channel. A function gets the context of the outermost run.
+            server or the sender in the channel. A function gets the context of the outermost run with this hook.
         window: an hour, a day from midnight, a week from Monday, or a month.
         timezone: the time zone of the windows.
         store: a SQLite file, the address of a PostgreSQL database, or a :class:`~hookline.stores.SpendingStore`; by

@@ -171,7 +171,7 @@ class SpendingStore:
     """Store what was spent on model calls, in a SQLite file or a PostgreSQL database. All methods block.
 
     :class:`~hookline.hooks.SpendingLimit` uses it. People read it with ``hookline stats`` and on the Cost page of the
-    console, and ``hookline spending reset`` lets somebody spend again.
+    console, and ``hookline spending NAME --reset`` lets somebody spend again.
 
     Example::
 
