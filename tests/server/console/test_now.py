@@ -50,6 +50,8 @@ async def test_the_first_page_has_the_counts_of_today_and_what_is_usual(tmp_path
             "Failed today 1 of 1 runs, usually 1",
             "Cost today $1.50 usually $1.50",
         ]
+        store.add([], [RunFact(run, now, "model", model="own", source="model", cost=None)])
+        assert "$1.50+" in (await browser.get("/")).text.partition('id="now-counts"')[2].partition("</nav>")[0]
 
 
 async def test_the_obvious_address_leads_to_the_first_page_after_the_login(tmp_path):
