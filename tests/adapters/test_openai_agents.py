@@ -16,7 +16,7 @@ from pydantic import BaseModel  # noqa: E402
 
 from hookline import Agent as OuterAgent  # noqa: E402
 from hookline import HookRegistry, HookResult, RunFailedError, guard, hook, observer  # noqa: E402
-from hookline.adapters._openai_items import Conversation  # noqa: E402
+from hookline.adapters._openai_items import Conversation, reader  # noqa: E402
 from hookline.adapters.openai_agents import HooklineRunner  # noqa: E402
 from hookline.errors import HooklineError, RegistrationError  # noqa: E402
 from hookline.models import ScriptedModel, call, reply  # noqa: E402
@@ -644,7 +644,7 @@ ITEMS: list[Any] = [
 
 
 def test_items_that_no_hook_changed_return_exactly_as_they_were():
-    conversation = Conversation("Help.", ITEMS)
+    conversation = Conversation("Help.", ITEMS, reader())
     roles = [message.role for message in conversation.messages]
     assert roles == ["system", "user", "assistant", "tool", "tool", "assistant", "assistant", "system"]
     assert [call.raw for call in conversation.messages[2].tool_calls] == [None, "not json"]
@@ -652,7 +652,7 @@ def test_items_that_no_hook_changed_return_exactly_as_they_were():
 
 
 def test_a_changed_message_keeps_its_images_and_the_other_items_stay():
-    conversation = Conversation("Help.", ITEMS)
+    conversation = Conversation("Help.", ITEMS, reader())
     messages = list(conversation.messages)
     messages[1] = messages[1].replace(content="hello")
     instructions, items = conversation.restore([*messages[1:], messages[0].replace(role="user", content="more")])

@@ -41,7 +41,7 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults  # noqa:
 from pydantic_ai.toolsets import WrapperToolset  # noqa: E402
 
 from hookline import HookRegistry, HookResult, RunFailedError, guard, hook, observer  # noqa: E402
-from hookline.adapters._pydantic_ai_messages import Conversation  # noqa: E402
+from hookline.adapters._pydantic_ai_messages import Conversation, reader  # noqa: E402
 from hookline.adapters.pydantic_ai import HooklineCapability  # noqa: E402
 from hookline.errors import RegistrationError  # noqa: E402
 from hookline.models import ScriptedModel, call, reply  # noqa: E402
@@ -739,7 +739,7 @@ HISTORY = [
 
 
 def test_messages_that_no_hook_changed_return_exactly_as_they_were():
-    conversation = Conversation("Help.", HISTORY)
+    conversation = Conversation("Help.", HISTORY, reader())
     roles = [message.role for message in conversation.messages]
     assert roles == ["system", "system", "user", "assistant", "tool", "user"]
     instructions, history = conversation.restore([message.replace() for message in conversation.messages])
@@ -748,7 +748,7 @@ def test_messages_that_no_hook_changed_return_exactly_as_they_were():
 
 
 def test_a_changed_message_keeps_its_files_and_the_other_parts_stay():
-    conversation = Conversation("Help.", HISTORY)
+    conversation = Conversation("Help.", HISTORY, reader())
     messages = list(conversation.messages)
     messages[0] = messages[0].replace(content="Help me.")
     messages[2] = messages[2].replace(content="hello")
