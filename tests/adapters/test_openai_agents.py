@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from importlib import metadata
 from typing import Any
 
 import pytest
@@ -94,10 +93,6 @@ async def test_an_unsupported_version_is_refused_with_the_supported_range(monkey
     monkeypatch.setattr("hookline.adapters._foreign.version", lambda package: "0.99.1")
     with pytest.raises(RegistrationError, match=r"OpenAI Agents 0\.99\.1 is not supported: .* >=0\.24,<0\.25"):
         HooklineRunner(no_sudo)
-
-
-def test_the_installed_version_is_the_tested_one():
-    assert metadata.version("openai-agents").startswith("0.24.")
 
 
 @pytest.mark.parametrize("given", [None, "agent", 3])

@@ -51,7 +51,7 @@ SUPPORT = Support(
     "Agent Framework",
     "agent-framework-core",
     "1.23",
-    "2",
+    "1.24",
     {
         "before_llm.response_format": "Give it to the agent or the run: options={'response_format': ...}",
         "before_tool.name": "Block the call, with a message that tells the model which tool to call",

@@ -50,7 +50,7 @@ SUPPORT = Support(
     "Google ADK",
     "google-adk",
     "2.13",
-    "3",
+    "2.14",
     {
         "before_llm.response_format": "Give it to the agent: LlmAgent(output_schema=...)",
         "on_run_end.replace": "ADK has sent the last event by then. Replace the reply at after_llm",

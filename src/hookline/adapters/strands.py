@@ -55,7 +55,7 @@ SUPPORT = Support(
     "Strands",
     "strands-agents",
     "1.62",
-    "2",
+    "1.63",
     {
         "before_llm.model": "Give it to the agent: Agent(model=...)",
         "before_llm.response_format": "Give it to the agent: Agent(structured_output_model=...)",
