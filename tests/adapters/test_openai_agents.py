@@ -646,6 +646,20 @@ def test_items_that_no_hook_changed_return_exactly_as_they_were():
     assert conversation.restore(conversation.messages) == ("Help.", ITEMS)
 
 
+def test_a_first_item_that_is_no_message_is_sent_beside_instructions():
+    items = [{"type": "item_reference", "id": "1"}, {"role": "user", "content": "hi"}]
+    conversation = Conversation("Help.", items, reader())
+    changed = [
+        conversation.messages[0],
+        *[each.replace(content=f"{each.content}!") for each in conversation.messages[2:]],
+    ]
+    assert conversation.restore(conversation.messages) == ("Help.", items)
+    assert conversation.restore([*conversation.messages[:2], *changed[1:]]) == (
+        "Help.",
+        [items[0], {"role": "user", "content": "hi!"}],
+    )
+
+
 def test_a_changed_message_keeps_its_images_and_the_other_items_stay():
     conversation = Conversation("Help.", ITEMS, reader())
     messages = list(conversation.messages)
