@@ -33,6 +33,7 @@ def measure(lab: Lab) -> dict[str, Any]:
     for peer in lab.turns(peers, lab.pick(5, 1), title):
         for kind, times in lab.peer(peer, "loop", specs=KINDS, reps=lab.pick(10, 1)).items():
             taken.setdefault(peer, {}).setdefault(kind, []).extend(times)
+    for peer in lab.turns(peers, 1, title):
         for kind, times in lab.peer(peer, "loop", specs=GROWN, reps=lab.pick(3, 1)).items():
             taken[peer].setdefault(kind, []).extend(times)
     return {peer: {kind: spread(times) for kind, times in kinds.items()} for peer, kinds in taken.items()}
