@@ -54,7 +54,8 @@ class Reader:
     """Reads the messages of a framework for hooks. With one reader for a whole run, only new and changed ones are read.
 
     So the cost of a request does not grow with the conversation, and a message of the framework is also the same
-    message for hooks in every request. A message that was changed in place is another message.
+    message for hooks in every request. A message that was changed in place is another message, unless its values are
+    equal to those before, such as ``1`` and ``True``.
 
     Args:
         fields: returns for each message of the framework the values that ``read`` looks at: texts, numbers, and lists,
