@@ -176,7 +176,8 @@ class Judge:
     def _new_record(self, session: AgentSession, run: PromptRun, call: _Call) -> PromptRecord:
         main = session.runs.get("") if call.event.subagent else None
         outer = None if main is None else main.record
-        store = next(iter(self.rules.projects), None)
+        is_run = call.event.kind != "session_start"
+        store = next(iter(self.rules.projects), None) if is_run else None
         return PromptRecord(store, self.rules.registry, run.ctx, run.ids, outer)
 
 

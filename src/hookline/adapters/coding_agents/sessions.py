@@ -43,7 +43,9 @@ class AgentSession:
         self.runs: OrderedDict[str, PromptRun] = OrderedDict()
 
     def run(self, event: AgentEvent, platform: str) -> PromptRun:
-        """Return the run that an event belongs to: a new prompt starts a new one."""
+        """Return the run that an event belongs to: a new prompt starts a new one, and the start of a session is none."""
+        if event.kind == "session_start":
+            return PromptRun(event, platform, self.conversation)
         run = self.runs.get(event.subagent)
         is_new = run is None or event.kind == "prompt"
         is_new = is_new or (event.run is not None and run is not None and run.prompt_id != event.run)
