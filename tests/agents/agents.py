@@ -1,4 +1,4 @@
-"""The coding agents that ``make test-agents`` installs and drives: how to start each one, with nothing of the user's own."""
+"""The coding agents of ``make test-agents``: how to start each one with nothing of the user's own."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class FakeModel(http.server.ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def next_call(self, prompt: str, results: Sequence[str], tools: Any) -> tuple[int, Call] | None:
-        """Return the next call of a conversation with its number; ``None`` if it has made all calls, or has no tools."""
+        """Return the next call of a conversation with its number; ``None`` if there are no more, or no tools."""
         key = next((key for key in self.scripts if key in prompt), None)
         if key is None or not tools:
             return None

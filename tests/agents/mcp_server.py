@@ -1,4 +1,4 @@
-"""A small MCP server with one tool, ``lookup``. It notes the words that it is asked for in the file that it is given."""
+"""A small MCP server with one tool, ``lookup``. It writes the words that it is asked for into a file."""
 
 import json
 import sys

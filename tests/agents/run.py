@@ -46,7 +46,7 @@ def main() -> int:
         if problem := install(AGENTS[name]):
             print(f"{name} cannot be installed: {problem}")
             return 1
-    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "-v", "tests/agents"]
+    command = [sys.executable, "-m", "pytest", "-v", "tests/agents"]
     return subprocess.run(command, cwd=ROOT, env={**os.environ, "TEST_AGENTS": " ".join(names)}, check=False).returncode
 
 

@@ -16,7 +16,7 @@ RULES = Path(__file__).parent / "rules.py"
 CONFIGURATION = 'folder = "."\nwrite = true\nruns = "runs.db"\n'
 SECONDS = 15
 """The time that hooks have. The agents wait for 5 s more."""
-LIMIT = 300
+LIMIT = 120
 """The time for a session, on a busy machine."""
 
 

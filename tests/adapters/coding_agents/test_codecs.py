@@ -370,6 +370,17 @@ async def test_a_subagent_of_copilot_cli_belongs_to_the_session_that_started_it(
     assert ends == [(SESSION, "Helped.")]
 
 
+async def test_a_reason_to_go_on_that_comes_back_as_a_prompt_belongs_to_the_same_run():
+    host = Host("copilot")
+    await host.send(prompt_event("copilot", "Do it."))
+    decisions = []
+    for _ in range(5):
+        found, _ = await host.send(stop_event("copilot"))
+        decisions.append(found.get("decision"))
+        await host.send(prompt_event("copilot", "The tests fail."))
+    assert decisions == ["block", "block", "block", None, None]
+
+
 async def test_codex_gets_no_field_that_it_does_not_know():
     host = Host("codex")
     known = {"hookEventName", "permissionDecision", "updatedInput"}

@@ -51,7 +51,7 @@ class QwenCode(Codec):
         return event._replace(result=for_model(event.result), asks_nobody=given.get("permission_mode") == "yolo")
 
     def write(self, event: AgentEvent, answer: Answer) -> CommandOutput:
-        """Return exit code 2 if anything is prevented, and the JSON that stops a call whose result must not be shown."""
+        """Return exit code 2 if anything is prevented, and JSON where a result must not be shown."""
         if event.kind == "after_tool" and (answer.result is not SAME or answer.note is not None):
             return json_output({"continue": False, "stopReason": cut(result_text(answer))})
         if (reason := prevented(answer)) is not None:
