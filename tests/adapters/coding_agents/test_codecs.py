@@ -298,6 +298,21 @@ async def test_a_tool_that_no_guard_knows_is_denied_and_the_reason_says_what_to_
     assert "--tool frobnicate=NAME" in reason
 
 
+@pytest.mark.parametrize(
+    ("agent", "tool"),
+    [
+        ("codex", "multi_agent_v1wait_agent"),
+        ("copilot", "read_agent"),
+        ("gemini", "complete_task"),
+        ("qwen", "agent"),
+        ("qwen", "list_agents"),
+    ],
+)
+async def test_the_tools_around_subagents_are_known(agent, tool):
+    event = {**shell_event(agent, ""), "tool_name": tool, "tool_input": {"prompt": "Help."}}
+    assert (await Host(agent).call(event))[0] == "runs"
+
+
 @pytest.mark.parametrize("agent", AGENTS)
 @pytest.mark.parametrize(
     "data", [b"", b"{}", b"[]", b"nonsense", b'{"hook_event_name": "Nonsense", "session_id": "s"}', b"[" * 100_000]
@@ -370,15 +385,16 @@ async def test_a_subagent_of_copilot_cli_belongs_to_the_session_that_started_it(
     assert ends == [(SESSION, "Helped.")]
 
 
-async def test_a_reason_to_go_on_that_comes_back_as_a_prompt_belongs_to_the_same_run():
-    host = Host("copilot")
-    await host.send(prompt_event("copilot", "Do it."))
-    decisions = []
+@pytest.mark.parametrize("agent", ["codex", "copilot", "gemini", "qwen"])
+async def test_a_reason_to_go_on_that_comes_back_as_a_prompt_belongs_to_the_same_run(agent):
+    host = Host(agent)
+    await host.send(prompt_event(agent, "Do it."))
+    kept = []
     for _ in range(5):
-        found, _ = await host.send(stop_event("copilot"))
-        decisions.append(found.get("decision"))
-        await host.send(prompt_event("copilot", "The tests fail."))
-    assert decisions == ["block", "block", "block", None, None]
+        found, reason = await host.send(stop_event(agent))
+        kept.append(reason or found.get("reason"))
+        await host.send(prompt_event(agent, (reason or "The tests fail.").strip()))
+    assert [bool(each) for each in kept] == [True, True, True, False, False]
 
 
 async def test_codex_gets_no_field_that_it_does_not_know():

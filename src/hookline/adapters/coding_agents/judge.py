@@ -467,7 +467,7 @@ class _Call:
         if verdict.action is HookAction.KEEP_GOING and run.kept_going < MAX_KEEP_GOING:
             run.kept_going += 1
             reason = verdict.value or "Continue: the task is not finished."
-            run.continuation = cut(reason).strip()
+            run.continuation = reason.strip()
             return Answer(go_on=reason)
         reply = self.event.reply
         result = AgentResult(reply, task=run.prompt, tool_calls=run.calls, ids=run.ids, output=reply)

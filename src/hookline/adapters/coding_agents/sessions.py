@@ -18,6 +18,7 @@ from ..._run.context import AgentContext, services_of
 from ..._run.session import Session
 from ...hooks._injection.fence import as_fenced, fence, fenced, unfenced
 from ...tools.registry import ToolRegistry
+from .codecs.base import PREFIX, cut
 from .events import AgentEvent
 
 if TYPE_CHECKING:
@@ -88,7 +89,9 @@ class PromptRun:
 
     def is_continued_by(self, event: AgentEvent) -> bool:
         """Return whether an event is the prompt that an agent makes of the reason to go on."""
-        return event.kind == "prompt" and self.continuation is not None and event.prompt.strip() == self.continuation
+        if event.kind != "prompt" or self.continuation is None:
+            return False
+        return cut(event.prompt.strip().removeprefix(PREFIX)) == cut(self.continuation)
 
 
 class Conversation:

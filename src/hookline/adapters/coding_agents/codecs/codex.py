@@ -47,6 +47,10 @@ class Codex(Codec):
         AgentTool("wait", "harmless"),
         AgentTool("wait_agent", "harmless"),
         AgentTool("close_agent", "harmless"),
+        AgentTool("multi_agent_v1close_agent", "harmless"),  # the group and the name, as Codex 0.169 tells hooks
+        AgentTool("multi_agent_v1resume_agent", "harmless"),
+        AgentTool("multi_agent_v1send_input", "subagent"),
+        AgentTool("multi_agent_v1wait_agent", "harmless"),
         AgentTool("update_plan", "harmless"),
         AgentTool("request_user_input", "harmless"),
     )
