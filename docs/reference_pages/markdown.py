@@ -145,6 +145,10 @@ def signature(value: Callable[..., Any], *, types: bool = True, own: bool = True
     return ", ".join(parts)
 
 
+_LONGEST_DEFAULT = 200
+"""Length from which on a signature shows only the first items of a default: the docstring says what it is."""
+
+
 def _parameter(parameter: inspect.Parameter, types: bool) -> str:
     stars = (
         "*" if parameter.kind is parameter.VAR_POSITIONAL else "**" if parameter.kind is parameter.VAR_KEYWORD else ""
@@ -153,7 +157,10 @@ def _parameter(parameter: inspect.Parameter, types: bool) -> str:
     text = stars + parameter.name + (f": {type_words(parameter.annotation)}" if typed else "")
     if parameter.default is parameter.empty:
         return text
-    return text + (" = " if typed else "=") + default_words(parameter.default)
+    words = default_words(parameter.default)
+    if isinstance(parameter.default, tuple) and len(words) > _LONGEST_DEFAULT:
+        words = f"({', '.join(map(default_words, parameter.default[:3]))}, ...)"
+    return text + (" = " if typed else "=") + words
 
 
 def call(name: str, value: Callable[..., Any], *, result: bool = True) -> str:

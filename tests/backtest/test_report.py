@@ -34,10 +34,22 @@ def test_a_report_prints_as_its_answer_and_its_examples():
     assert str(made()).splitlines() == [
         "2 of 10 runs would differ: 6 newly blocked.",
         "2 of 6 differences are certain; 3 came later in a run that would have differed before; "
-        "1 is a guess, because a hook read something that is not recorded.",
+        "1 is a guess, because rule read ctx.deps.",
         "newly blocked: 6 (rule at before_tool shell)",
         "1 hook failure, 3 skipped lines: see failures and skipped",
     ]
+
+
+@pytest.mark.parametrize(
+    ("guesses", "why"),
+    [
+        ((), "a part of the record cannot be read"),
+        ((Guess("a", "ctx.deps"), Guess("b", "ctx.memory")), "a read ctx.deps and b read ctx.memory"),
+        ((Guess("a", "x"), Guess("a", "y"), Guess("b", "x"), Guess("b", "y")), "a read x and a read y and 2 more"),
+    ],
+)
+def test_a_report_says_what_a_guess_comes_from(guesses, why):
+    assert str(made(guesses=guesses)).splitlines()[1].endswith(f"1 is a guess, because {why}.")
 
 
 def test_totals_keep_the_three_parts_apart():

@@ -547,3 +547,9 @@ def test_a_value_that_json_cannot_express_has_no_digest(value, wrap):
 def test_a_key_that_json_cannot_express_has_no_digest():
     with pytest.raises(ValueError, match="not valid Unicode"):
         digest({"\ud800": 1})
+
+
+@pytest.mark.parametrize("position", [0, slice(0, 2)])
+def test_a_payload_is_no_list_and_the_error_names_its_fields(position):
+    with pytest.raises(TypeError, match="ToolCallRequest has no items at positions, only fields: .*arguments"):
+        ToolCallRequest(id="1", name="read")[position]

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -96,7 +97,7 @@ def test_a_backup_overwrites_nothing_and_says_what_is_wrong(hookline, folder):
     assert "two of the files are called one.db" in hookline("db", "backup", "more", "one.db", "other/one.db")[2]
     (folder / "text.db").write_text("not a database, but long enough to be read as one " * 40)
     assert "text.db cannot be copied" in hookline("db", "backup", "texts", "text.db")[2]
-    with sqlite3.connect(folder / "copies/one.db") as db:
+    with closing(sqlite3.connect(folder / "copies/one.db")) as db, db:
         assert db.execute("SELECT name FROM keys").fetchall() == [("me",)]
     db.close()
 

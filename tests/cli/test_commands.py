@@ -324,3 +324,18 @@ def test_new_turns_recording_on_in_a_folder_without_settings(hookline, here, mon
     (here / "hookline.toml").write_text("max_steps = 3\n")
     assert "hookline.toml" not in hookline("new", "hook", "other")[1]
     assert (here / "hookline.toml").read_text() == "max_steps = 3\n"
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ("[server]\nprt = 3", "server: unknown option 'prt'. Did you mean 'port'?"),
+        ("[gateway]\nwhen_bsy = 'queue'", "gateway: unknown option 'when_bsy'. Did you mean 'when_busy'?"),
+    ],
+)
+@pytest.mark.parametrize("command", [("config",), ("run", "hi", "--trust"), ("spending", "--trust")])
+def test_every_command_reports_a_wrong_key_of_a_table(hookline, here, table, problem, command):
+    (here / "hookline.toml").write_text(f"{table}\n")
+    code, _, err = hookline(*command)
+    assert code == 2
+    assert problem in " ".join(err.split())

@@ -2,6 +2,7 @@
 
 import pytest
 
+from hookline import ScriptedModel
 from hookline._toolbox import sandbox
 from hookline._toolbox.sandbox import LEVELS, level_state
 
@@ -107,3 +108,12 @@ def test_doctor_says_whether_stored_data_is_encrypted_and_what_stays(hookline, h
     monkeypatch.setenv("HOOKLINE_DATA_KEYS", "no key")
     _, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
     assert "a key for stored data is not valid" in " ".join(out.split())
+
+
+def test_doctor_says_what_the_embedded_model_is_for(hookline, here, monkeypatch):
+    monkeypatch.setattr("hookline.providers.local.weights.is_fetched", lambda: True)
+    monkeypatch.setattr("hookline.config.factory.build_model", lambda settings: ScriptedModel(["Yes."]))
+    code, out, _ = hookline("doctor")
+    assert code == 0
+    assert "answered 'Yes.'" in out
+    assert "It picks tools; it is no chat partner. Larger models: hookline models" in out

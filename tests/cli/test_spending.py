@@ -92,7 +92,9 @@ def test_a_store_that_a_hook_names_is_shown_too(hookline, configure, folder):
 
 
 def test_mistakes_are_explained(hookline, configure, folder):
-    assert hookline("spending")[1] == "Nothing has been spent under a limit in this window.\n"
+    assert hookline("spending", "--spending-file", "own.db")[1] == (
+        "Nothing has been spent under a limit in this window in own.db.\n"
+    )
     code, _, err = hookline("spending", "--reset")
     assert (code, "name the user, session or agent to reset" in err) == (2, True)
     configure("caller")

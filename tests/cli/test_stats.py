@@ -3,6 +3,7 @@
 import json
 import re
 import sqlite3
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
@@ -215,7 +216,7 @@ def test_invalid_options_are_reported(stats, recorded, args, message):
 
 
 def test_a_file_of_another_program_is_reported(stats, tmp_path):
-    with sqlite3.connect(tmp_path / "other.db") as db:
+    with closing(sqlite3.connect(tmp_path / "other.db")) as db, db:
         db.execute("CREATE TABLE mine (x)")
     db.close()
     code, _, err = stats("other.db")

@@ -282,11 +282,26 @@ async def test_model_calls_and_tools_have_what_the_conventions_name(telemetry):
     assert "gen_ai.request.stream" not in first.attributes
     assert streamed.attributes["gen_ai.request.stream"] is True
     assert "server.address" not in streamed.attributes
+    servers = {p.attributes.get("server.address") for p in telemetry.points("gen_ai.client.operation.duration")}
+    assert servers == {"models.example.com", None}
     (span,) = telemetry.named("execute_tool look")
     assert span.attributes["gen_ai.tool.description"] == "Look at something."
     assert {span.instrumentation_scope.schema_url for span in telemetry.spans} == {
-        "https://opentelemetry.io/schemas/1.44.0"
+        "https://opentelemetry.io/schemas/1.41.1"
     }
+
+
+@pytest.mark.parametrize(
+    "url", ["http://models.example.com:port/v1", "https://models.example.com:99999", "http://[::1"]
+)
+async def test_a_server_whose_url_is_not_valid_is_left_out(telemetry, url, caplog):
+    model = ScriptedModel(["ok"])
+    model.base_url = url
+    await Agent("test", llm=model, hooks=[telemetry.hook]).arun("hi")
+    chat = telemetry.one(CHAT)
+    assert "server.address" not in chat.attributes
+    assert chat.attributes["hookline.purpose"] == "step"
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from hookline.backtest import backtest
 from hookline.hooks import ModelRetryHook, RecordHook, ResponseCacheHook, SpendingLimit, TapeHook, shadow
 from hookline.models import ModelResponse, ModelTimeoutError, Price, RateLimitError
 from hookline.payloads import Usage
-from hookline.stores import SpendingStore
+from hookline.stores import RunStore, SpendingStore
 from hookline.tape import replay
 from hookline.teams import Team
 
@@ -192,6 +192,16 @@ def test_subagents_count_for_the_user_and_the_agent_of_the_outer_run(store):
     assert {each.subject for each in store.accounts()} == {"ann", "boss"}
 
 
+def test_a_limit_of_a_subagents_own_counts_a_call_once_for_the_user_and_for_its_own_name(store):
+    team = Team()
+    clerk = Agent("clerk", llm=Priced(), hooks=[limited(store, 1.0), limited(store, 1.0, per="agent")])
+    boss = Agent("boss", llm=Priced([call("delegate", to="clerk", task="Look."), reply("Done.")]), tools=[team])
+    team.add(boss)
+    team.add(clerk)
+    boss.run("Go.", metadata=ANN)
+    assert {each.subject: each.spent.usd for each in store.accounts()} == {"ann": 0.03, "clerk": 0.03}
+
+
 def test_calls_of_hooks_count_at_the_price_of_their_model(store):
     judge = Priced(["fine"], price=Price(input=2000, output=2000), name="judge")
 
@@ -273,7 +283,8 @@ def test_a_reply_without_usage_counts_with_what_was_reserved(store):
     assert (spent(store), account(store).spent.tokens) == (3, 30)
 
 
-async def test_a_cancelled_call_counts_with_what_was_reserved(store):
+@pytest.mark.parametrize("with_trial", [False, True])
+async def test_a_cancelled_call_counts_with_what_was_reserved(store, with_trial):
     asked = asyncio.Event()
 
     class Hanging(Priced):
@@ -282,12 +293,13 @@ async def test_a_cancelled_call_counts_with_what_was_reserved(store):
             await asyncio.sleep(60)
             yield ""
 
-    agent = Agent("helper", llm=Hanging(), hooks=[limited(store)])
+    trial = [shadow(limited(store, usd=0.05))] if with_trial else []  # of a lower limit, which has the same account
+    agent = Agent("helper", llm=Hanging(), hooks=[*trial, limited(store)])
     run = agent.start("Help.", metadata=ANN)
     await asked.wait()
     run.cancel("enough")
     assert (await run.result()).status == "cancelled"
-    assert spent(store) == 3
+    assert (spent(store), account(store).calls) == (3, 1)
 
 
 async def test_a_cancelled_stream_counts_with_what_the_run_has_counted(store):
@@ -432,6 +444,32 @@ class Reporting:
 
     def count_tokens(self, content):
         return 5
+
+
+@pytest.mark.parametrize("cost", [1e10, 1e12, 1e300])
+def test_a_reply_that_costs_more_than_can_be_stored_leaves_no_room(store, cost):
+    agent = Agent("helper", llm=Reporting(cost), hooks=[limited(store, reserve_usd=0.03)])
+    assert [agent.run("Help.", metadata=ANN).status for _ in range(3)] == ["completed", "stopped", "stopped"]
+    assert account(store).reserved.usd == 0
+
+
+def test_a_reply_with_more_tokens_than_can_be_stored_leaves_no_room(store):
+    def endless(request):
+        return reply("ok", usage=Usage(5, 10**30))
+
+    agent = Agent("helper", llm=ScriptedModel([endless], loop=True), hooks=[limited(store, usd=None, tokens=1000)])
+    assert [agent.run("Help.", metadata=ANN).status for _ in range(3)] == ["completed", "stopped", "stopped"]
+    assert account(store).reserved.tokens == 0
+
+
+def test_a_run_with_the_id_of_one_that_was_deleted_counts_again(store, tmp_path):
+    runs = RunStore(tmp_path / "runs.db")
+    agent, found = helper(limited(store)), []
+    for _ in range(4):
+        found.append(agent.run("Help.", metadata=ANN, durable=runs, run_id="nightly").status)
+        runs.delete("nightly")
+    assert found == ["completed"] * 3 + ["stopped"]
+    assert spent(store) == 9
 
 
 @pytest.mark.parametrize("cost", [-5.0, float("nan"), float("inf"), float("-inf")])

@@ -1,10 +1,12 @@
-"""The verbs of a hook and the fields that it changes, from its declaration or its code."""
+"""The verbs of a hook and the fields that it changes, from its declaration or its code, and what its code mentions."""
+
+import time
 
 import msgspec
 import pytest
 
 from hookline import HookResult, ModelRequest, guard, hook
-from hookline._kernel.hook_code import changes_of, code_of, verbs_of
+from hookline._kernel.hook_code import changes_of, code_of, mentions, verbs_of
 from hookline.payloads import ToolSpec
 from hookline.points import AFTER_LLM, APPROVAL_REQUESTED, BEFORE_LLM, BEFORE_TOOL, POINTS
 
@@ -170,3 +172,12 @@ def test_code_without_source_shows_no_changes():
 def test_a_hook_that_is_not_written_in_python_shows_nothing():
     assert code_of(max) is None
     assert verbs_of(max, POINTS["before_tool"]) == set()
+
+
+def test_a_module_that_a_function_imports_is_known_in_it():
+    def now(ctx, request):
+        import time
+
+        return time.time()
+
+    assert (time, "time") in mentions(now.__code__, now.__globals__)

@@ -90,3 +90,24 @@ def test_the_readme_lists_every_extra():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     table = re.findall(r"^\| (`.*?) \|", (ROOT / "README.md").read_text().partition("| extra | for |")[2], re.MULTILINE)
     assert sorted(re.findall(r"`([\w-]+)`", " ".join(table))) == sorted(extras)
+
+
+def test_the_readme_and_the_guides_teach_one_spelling_of_a_limit():
+    """The hooks with limits have a page in the reference, for users of a system that has such hooks."""
+    others = re.compile(
+        r"\b(?:Steps|TokenUsage|ExecutionTime|Cost|ToolCalls)LimitHook\b|Agent\([^)]*\bmax_steps=|Budget\(Limits"
+    )
+    guides = ["README.md", *(page for page in PAGES if page.startswith(("docs/guides/", "docs/concepts/")))]
+    assert [page for page in guides if others.search((ROOT / page).read_text())] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guides/small-models.md"])
+def test_what_the_embedded_model_is_for_is_said(page):
+    told = " ".join((ROOT / page).read_text().replace("*", "").split())
+    assert "picks tools" in told
+    assert "no chat partner" in told
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/guides/")])
+def test_a_guide_names_an_extra_as_users_of_the_package_install_it(page):
+    assert re.findall(r"pip install -e '\.\[[^']*'", (ROOT / page).read_text()) == []

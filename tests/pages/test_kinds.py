@@ -8,6 +8,7 @@ import re
 import sqlite3
 import subprocess
 import tomllib
+from contextlib import closing
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -172,7 +173,7 @@ def recorded(tmp_path_factory):
 
 @pytest.mark.parametrize("block", of_kind("sql"), ids=str)
 def test_sql_finds_something_in_the_file_of_a_run(block, recorded):
-    with sqlite3.connect(recorded) as db:
+    with closing(sqlite3.connect(recorded)) as db, db:
         assert db.execute(block.text).fetchall()
     db.close()
 

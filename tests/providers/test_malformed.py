@@ -238,14 +238,21 @@ async def test_invalid_json_is_an_error(api, script, text):
             await ask(ASKED)
 
 
-@pytest.mark.parametrize(
-    ("given_tokens", "counted"), [("7", 7), (-7, 0), (7.0, 7), (None, 0), ("many", 0), ([7], 0), (10**30, 0)]
-)
-async def test_an_invalid_token_count_does_not_break_a_reply(script, given_tokens, counted):
+@pytest.mark.parametrize("given_tokens", ["7", 7.0, -7, 0, None, "many", [7], 10**30])
+async def test_an_invalid_token_count_does_not_break_a_reply_and_is_estimated(script, given_tokens):
     usage = {"prompt_tokens": given_tokens, "completion_tokens": 2, "prompt_tokens_details": 3}
     script.say(whole({**GOOD["chat"], "usage": usage}))
-    response = await MAKERS["chat"](script.url).complete(ASKED)
+    model = MAKERS["chat"](script.url)
+    response = await model.complete(ASKED)
+    counted = 7 if given_tokens in ("7", 7.0) else model.count_tokens(ASKED.messages)
     assert (response.content, response.usage) == ("Hi.", Usage(counted, 2))
+
+
+async def test_a_usage_of_nothing_is_estimated(script):
+    script.say(whole({**GOOD["chat"], "usage": {"prompt_tokens": 0, "completion_tokens": 0}}))
+    usage = (await MAKERS["chat"](script.url).complete(ASKED)).usage
+    assert usage.input_tokens > 0
+    assert usage.output_tokens > 0
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import json
 import os
 import sqlite3
 import stat
+from contextlib import closing
 from queue import Queue
 
 import pytest
@@ -364,7 +365,7 @@ def test_the_stored_transcript_has_the_digest_only(tmp_path, store):
         (content,) = store.folder.glob("*.attachments/*")
         assert stat.S_IMODE(content.stat().st_mode) == 0o600
     else:
-        with sqlite3.connect(store.path) as db:
+        with closing(sqlite3.connect(store.path)) as db, db:
             ((text,),) = db.execute("SELECT data FROM sessions").fetchall()
     assert b"pixels" not in text
     assert photo.digest.encode() in text
@@ -389,7 +390,7 @@ def test_content_that_a_session_no_longer_has_is_deleted_when_it_is_saved(store)
 def stored_contents(store):
     if isinstance(store, JsonSessionStore):
         return len(list(store.folder.glob("*.attachments/*")))
-    with sqlite3.connect(store.path) as db:
+    with closing(sqlite3.connect(store.path)) as db, db:
         return db.execute("SELECT count(*) FROM attachments").fetchone()[0]
 
 
@@ -399,7 +400,7 @@ def test_a_session_whose_content_is_missing_is_loaded_and_says_so_when_it_is_nee
     if isinstance(store, JsonSessionStore):
         next(store.folder.glob("*.attachments/*")).unlink()
     else:
-        with sqlite3.connect(store.path) as db:
+        with closing(sqlite3.connect(store.path)) as db, db:
             db.execute("DELETE FROM attachments")
     (found,) = store.load("talk").messages[0].attachments
     with pytest.raises(AttachmentError, match=r"photo\.png .*attach it again"):
@@ -411,7 +412,7 @@ def test_a_sqlite_file_of_the_previous_version_is_upgraded(tmp_path):
     store = SqliteSessionStore(path)
     store.save(Session("old", [Message("user", "hi")]))
     store.close()
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("DROP TABLE attachments")
         db.execute("PRAGMA user_version = 1")
     store = SqliteSessionStore(path)

@@ -89,6 +89,24 @@ async def test_two_people_approve_and_the_audit_log_has_their_names_and_every_at
     assert "user:cleo@example.org" in {each["caller"] for each in records if each["type"] == "auth"}
 
 
+async def test_a_run_that_goes_on_in_another_server_still_needs_both_people(tmp_path):
+    async with serve(tmp_path, durable=True) as made, person(made, "dan") as dan, person(made, "ben") as ben:
+        run, row = await waiting_call(made, dan, "etc/hosts")
+        assert (await ben.post(f"/approvals/{row.id}", json=approval(row))).json()["status"] == "pending"
+    async with (
+        console(tmp_path, cleaner(), login=LOGIN, durable=True) as made,  # its settings have no policy
+        person(made, "dan") as dan,
+        person(made, "ben") as ben,
+        person(made, "cleo") as cleo,
+    ):
+        for again in (dan, ben):
+            assert (await again.post(f"/approvals/{row.id}", json=approval(row))).status_code == 403
+        assert not deleted
+        assert (await cleo.post(f"/approvals/{row.id}", json=approval(row))).json()["status"] == "approved"
+        assert (await finished(dan, run))["reply"] == "etc/hosts is gone"
+    assert deleted == ["etc/hosts"]
+
+
 async def test_the_console_shows_who_has_approved_and_who_is_still_needed(tmp_path):
     async with (
         serve(tmp_path) as made,

@@ -3,6 +3,7 @@
 import gc
 import sqlite3
 from base64 import b64encode
+from contextlib import closing
 
 import pytest
 
@@ -139,7 +140,7 @@ async def test_the_picture_of_a_tool_is_in_the_events_by_digest_and_can_be_read(
 async def test_the_file_of_the_runs_has_no_content(tmp_path):
     async with api(tmp_path) as served:
         await started(served.client(), PHOTO)
-    with sqlite3.connect(tmp_path / "runs.db") as db:
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as db, db:
         dump = b"".join(
             data if isinstance(data, bytes) else data.encode() for (data,) in db.execute("SELECT data FROM events")
         )

@@ -271,3 +271,15 @@ async def test_facts_that_could_not_be_stored_are_stored_later_and_not_twice(tmp
     assert {each.hook: each.verbs for each in hook_figures(store, "hour")}["no_deleting"] == {"block": 1}
     assert costs(store, "hour").total.calls == 2
     store.close()
+
+
+@pytest.mark.parametrize("used", [{"usage": Usage(5, 10**30)}, {"cost": 1e308}])
+async def test_replies_that_claim_an_impossible_usage_or_cost_do_not_end_the_statistics(tmp_path, used):
+    agent = Agent("helper", llm=ScriptedModel([reply("Done.", **used)], loop=True))
+    async with console(tmp_path, agent) as made, made.logged_in("read", "run") as client:
+        for _ in range(2):
+            assert (await done(client, "Go."))["status"] == "completed"
+        for path in ("/costs", "/stats"):
+            assert await got(client, path)
+        page = (await client.get("/console/cost")).text
+        assert "could not be" not in page

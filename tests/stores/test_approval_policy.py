@@ -1,6 +1,7 @@
 """ApprovalPolicy: who may approve which calls, and which calls need two people."""
 
 import sqlite3
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -211,7 +212,7 @@ def test_a_file_of_the_first_version_keeps_its_calls_and_permissions(tmp_path, p
     first = msgspec.structs.replace(
         approvals.SCHEMA, version=1, statements=approvals._TABLES, upgrades={}, min_writer=1
     )
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         for statement in first.statements:
             db.execute(statement)
         db.execute(f"PRAGMA application_id = {first.application_id}")

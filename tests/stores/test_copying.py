@@ -1,6 +1,7 @@
 """copy_stores: from SQLite files and JSON files to a PostgreSQL database, all or nothing."""
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -62,7 +63,7 @@ def contents(database, tables):
 
 
 def tables_of(path):
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         listed = [name for (name,) in db.execute("SELECT name FROM pragma_table_list WHERE type = 'table'")]
         found = {
             name: [f'"{column[1]}"' for column in db.execute(f"PRAGMA table_info({name})")]

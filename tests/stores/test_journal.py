@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 
@@ -214,7 +215,7 @@ def test_questions_about_durable_runs_use_an_index(tmp_path, query):
     store = RunStore(tmp_path / "runs.db")
     store.open()
     store.close()
-    with sqlite3.connect(tmp_path / "runs.db") as db:
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as db, db:
         plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}")]
     db.close()
     assert "USING" in " ".join(plan)

@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -364,7 +365,7 @@ def test_memories_survive_a_restart(tmp_path):
 @pytest.mark.sqlite
 def test_a_damaged_value_is_an_error_that_names_the_file(memory):
     memory.add_fact("home", "Rome")
-    with sqlite3.connect(memory.path) as db:
+    with closing(sqlite3.connect(memory.path)) as db, db:
         db.execute("UPDATE facts SET value = '{'")
     db.close()
     with pytest.raises(StoreError, match="not JSON"):

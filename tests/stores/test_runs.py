@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from uuid import UUID
 
@@ -258,7 +259,7 @@ def test_a_file_of_another_program_is_refused(tmp_path):
     with pytest.raises(StoreError, match="is not a SQLite database"):
         RunStore(path).open()
     other = tmp_path / "other.db"
-    with sqlite3.connect(other) as db:
+    with closing(sqlite3.connect(other)) as db, db:
         db.execute("CREATE TABLE mine (x)")
     db.close()
     with pytest.raises(StoreError, match="not one of runs"):

@@ -474,14 +474,14 @@ def test_a_run_that_was_ended_because_its_process_died_stays_in_the_statistics(s
 
 def of_format(path, name):
     """A file as an earlier version of Hookline left it."""
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.executescript((FORMATS / f"{name}.sql").read_text())
     db.close()
     return path
 
 
 def schema(path):
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         found = db.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'").fetchall()
     db.close()
     return {(kind, name): " ".join(sql.replace('"', "").split()) for kind, name, sql in found}
@@ -489,7 +489,7 @@ def schema(path):
 
 def contents(path):
     """The rows of all tables, each as a dict."""
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.row_factory = sqlite3.Row
         tables = [name for kind, name in schema(path) if kind == "table"]
         found = {name: [dict(row) for row in db.execute(f"SELECT * FROM {name}")] for name in tables}
@@ -692,14 +692,14 @@ def test_a_file_of_an_earlier_format_that_may_not_be_written_says_what_to_do(tmp
 @pytest.mark.sqlite
 def test_a_conversion_that_fails_leaves_the_file_as_it_was(tmp_path):
     path = of_format(tmp_path / "runs.db", "statistics_1")
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TABLE events (somebody_elses)")
     db.close()
     before = schema(path)
     with pytest.raises(StoreError, match="was changed by another program: move it away"):
         RunStore(path).open()
     assert schema(path) == before
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         assert db.execute("SELECT run_id FROM runs").fetchall() == [("run_1",), ("run_2",)]
     db.close()
 
@@ -708,7 +708,7 @@ def test_a_conversion_that_fails_leaves_the_file_as_it_was(tmp_path):
 def test_a_file_of_a_newer_format_is_left_alone_and_says_what_to_do(tmp_path, store):
     store.open()
     store.close()
-    with sqlite3.connect(store.path) as db:
+    with closing(sqlite3.connect(store.path)) as db, db:
         db.execute("PRAGMA user_version = 99")
         db.execute("UPDATE hookline_schema SET min_writer = 99")
     db.close()

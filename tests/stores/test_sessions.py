@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -105,7 +106,7 @@ class SqliteBackend:
         return SqliteSessionStore(self.place)
 
     def _do(self, *args):
-        with sqlite3.connect(self.place) as db:
+        with closing(sqlite3.connect(self.place)) as db, db:
             rows = db.execute(*args).fetchall()
         db.close()
         return rows

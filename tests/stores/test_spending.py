@@ -20,6 +20,7 @@ from hookline.stores import SpendingStore
 from hookline.stores.spending import KEEP_SECONDS, Amount, Calendar
 from tests.environment import with_source
 from tests.properties import examples
+from tests.waiting import block_until
 
 DAY = 86400.0
 NOON = 1_772_366_400.0  # 2026-03-01 12:00 UTC
@@ -410,4 +411,60 @@ def test_what_a_killed_process_reserved_counts_until_its_window_ends(tmp_path, c
     assert not reserve(store, "b", 0.5, usd_limit=1.0).granted
     clock.now += DAY
     assert reserve(store, "b", 0.5, usd_limit=1.0).granted
+    store.close()
+
+
+AGENTS = """
+import asyncio, os, sys
+
+from hookline import Agent
+from hookline.hooks import SpendingLimit
+from hookline.models import ModelResponse
+from hookline.payloads import Usage
+
+class Cent:
+    name, provider = "cent", "test"
+
+    async def complete(self, request):
+        with open(sys.argv[2], "a") as calls:
+            calls.write("x")
+        if sys.argv[3] == "hangs":
+            await asyncio.Event().wait()
+        await asyncio.sleep(0)
+        return ModelResponse("ok", usage=Usage(10, 20), cost=0.01)
+
+    def price(self, usage):
+        return 0.01
+
+    def count_tokens(self, content):
+        return 10
+
+async def main():
+    agent = Agent("a", llm=Cent(), hooks=[SpendingLimit(usd=0.3, window="1mo", store=sys.argv[1], max_reply_tokens=20)])
+    runs = [agent.arun("Help.", metadata={"user": "ann"}) for _ in range(int(sys.argv[4]))]
+    print(sum(run.status == "completed" for run in await asyncio.gather(*runs)))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("place", ["file", "postgresql"])
+def test_agents_of_several_processes_never_make_a_call_too_many_also_if_one_is_killed(tmp_path, place, request):
+    where = str(tmp_path / "spending.db") if place == "file" else request.getfixturevalue("postgres_url")
+    calls = tmp_path / "calls"
+
+    def start(mode, runs):
+        command = [sys.executable, "-c", AGENTS, where, str(calls), mode, str(runs)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=with_source())
+
+    killed = start("hangs", 5)
+    block_until(lambda: calls.exists() and calls.read_text() == "xxxxx")
+    killed.kill()
+    killed.communicate()
+    completed = [int(process.communicate(timeout=60)[0]) for process in [start("answers", 20) for _ in range(2)]]
+    assert sum(completed) == 25  # the five calls of the killed process count with what was reserved
+    assert len(calls.read_text()) == 30
+    store = SpendingStore(where)
+    (account,) = store.accounts("ann")
+    assert (account.spent.usd, account.reserved.usd, account.usd_left) == (0.25, 0.05, 0.0)
     store.close()

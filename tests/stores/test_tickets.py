@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -534,7 +535,7 @@ def test_ten_thousand_tickets_can_be_listed_in_pages_and_counted(board):
 @pytest.mark.sqlite
 def test_a_file_of_another_store_is_refused(tmp_path):
     other = tmp_path / "other.db"
-    with sqlite3.connect(other) as db:
+    with closing(sqlite3.connect(other)) as db, db:
         db.execute("CREATE TABLE x (y)")
     db.close()
     with pytest.raises(StoreError, match="but not one of tickets"):

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
@@ -154,7 +155,7 @@ def execute(place, sql, pid):
         with store.db.bulk_transaction() as db:
             assert db.execute(sql.format(prefix=store.db.prefix, pid=pid)).rowcount == 1
     else:
-        with sqlite3.connect(place) as db:
+        with closing(sqlite3.connect(place)) as db, db:
             assert db.execute(sql.format(prefix="", pid=pid).replace("_runs.", "")).rowcount == 1
         db.close()
     store.close()

@@ -59,7 +59,13 @@ def tools_of(folder, write=True):
 
 def test_writing_is_offered_only_when_allowed(tmp_path):
     assert list(tools_of(tmp_path, write=False)) == ["list_files", "read_file", "find_text"]
-    assert list(tools_of(tmp_path)) == ["list_files", "read_file", "find_text", "write_file"]
+    assert list(tools_of(tmp_path)) == [
+        "list_files",
+        "read_file",
+        "find_text",
+        "write_file",
+        "edit_file",
+    ]
 
 
 def test_a_tiny_model_can_read_the_descriptions(tmp_path):
@@ -193,6 +199,56 @@ def test_an_unreadable_file_gives_a_short_error(place, path):
     assert str(place) not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "old", "new", "edited", "line"),
+    [
+        (b"one\ntwo\nthree\n", "two", "2", b"one\n2\nthree\n", 2),
+        (b"one\ntwo\ntwo\n", "one\ntwo", "", b"\ntwo\n", 1),
+        (b"one\r\ntwo\r\n", "one\ntwo", "1\n2", b"1\r\n2\r\n", 1),
+        (b"\xef\xbb\xbfone", "one", "\xe9", b"\xef\xbb\xbf\xc3\xa9", 1),
+    ],
+)
+def test_a_text_in_a_file_is_replaced_and_the_rest_stays(place, text, old, new, edited, line):
+    (place / "notes.txt").write_bytes(text)
+    (place / "notes.txt").chmod(0o750)
+    tools = tools_of(place)
+    assert tools["edit_file"](path="notes.txt", old_string=old, new_string=new) == f"Edited line {line} of notes.txt."
+    assert (place / "notes.txt").read_bytes() == edited
+    assert stat.S_IMODE((place / "notes.txt").stat().st_mode) == 0o750
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "problem"),
+    [
+        ("notes.txt", "four", "does not contain old_string"),
+        ("notes.txt", "", "does not contain old_string"),
+        ("notes.txt", "e", "contains old_string more than once; give more lines"),
+        ("new.txt", "one", "does not exist; list_files shows the files, write_file makes new ones"),
+        ("blob.bin", "two", "is not a text file"),
+        ("latin.txt", "caf", "is not UTF-8 text"),
+        ("overlap.txt", "aa", "more than once"),
+        ("sub", "x", "is not a regular file"),
+        ("in.txt", "one", "is not a regular file"),
+        ("pipe", "x", "is not a regular file"),
+        ("id_rsa", "x", "contains secrets and may not be used"),
+    ],
+)
+def test_an_edit_that_is_not_clear_changes_nothing(place, path, old, problem):
+    (place / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
+    (place / "overlap.txt").write_text("aaa")
+    (place / "id_rsa").write_text("x")
+    before = {file: file.read_bytes() for file in place.rglob("*") if file.is_file()}
+    with pytest.raises((ValueError, OSError), match=problem):
+        tools_of(place)["edit_file"](path=path, old_string=old, new_string="y")
+    assert {file: file.read_bytes() for file in place.rglob("*") if file.is_file()} == before
+
+
+def test_a_file_too_long_to_read_is_not_edited(place, monkeypatch):
+    monkeypatch.setattr(files, "MAX_BYTES", 10)
+    with pytest.raises(ValueError, match="is longer than 10 bytes and cannot be edited"):
+        tools_of(place)["edit_file"](path="notes.txt", old_string="one", new_string="1")
+
+
 OUTSIDE = [
     "..",
     "../secret.txt",
@@ -214,10 +270,14 @@ OUTSIDE = [
 
 
 @pytest.mark.parametrize("path", OUTSIDE)
-@pytest.mark.parametrize("name", ["list_files", "read_file", "find_text", "write_file"])
+@pytest.mark.parametrize("name", ["list_files", "read_file", "find_text", "write_file", "edit_file"])
 def test_a_path_out_of_the_folder_is_rejected(place, name, path):
     before = sorted(place.parent.rglob("*"))
-    arguments = {"find_text": {"text": "secret"}, "write_file": {"content": "x"}}.get(name, {})
+    arguments = {
+        "find_text": {"text": "secret"},
+        "write_file": {"content": "x"},
+        "edit_file": {"old_string": "secret", "new_string": "x"},
+    }.get(name, {})
     with pytest.raises(PermissionError, match="is outside the folder; use a path relative to it"):
         tools_of(place)[name](path=path, **arguments)
     assert sorted(place.parent.rglob("*")) == before
@@ -322,13 +382,14 @@ def swapped(place, monkeypatch):
 
 
 @pytest.mark.skipif(os.open not in os.supports_dir_fd, reason="the system cannot open a file in an open folder")
-@pytest.mark.parametrize("name", ["list_files", "read_file", "find_text", "write_file"])
+@pytest.mark.parametrize("name", ["list_files", "read_file", "find_text", "write_file", "edit_file"])
 def test_a_link_created_during_an_operation_is_not_followed(place, swapped, name):
     arguments = {
         "list_files": {"path": "sub"},
         "read_file": {"path": "sub/secret.txt"},
         "write_file": {"path": "sub/new.txt", "content": "x"},
         "find_text": {"path": "sub", "text": "secret outside"},
+        "edit_file": {"path": "sub/secret.txt", "old_string": "secret outside", "new_string": "x"},
     }
     tools = tools_of(place)
     swapped()
@@ -462,13 +523,13 @@ def repository(tmp_path_factory):
 
 @each_case("path", GIT_FILES)
 def test_the_file_tool_does_not_write_what_makes_git_run_code(repository, path):
-    write = file_tools(repository, write=True, hide=())[-1]
+    write = {made.name: made for made in file_tools(repository, write=True, hide=())}["write_file"]
     with pytest.raises(PermissionError, match="may not be changed: it is .*git"):
         write(path, "x")
 
 
 def test_the_file_tool_writes_other_files_of_a_repository(repository):
-    write = file_tools(repository, write=True, hide=())[-1]
+    write = {made.name: made for made in file_tools(repository, write=True, hide=())}["write_file"]
     for path in (".gitignore", ".github/workflows/ci.yml", "git/config", "headers.txt", "fixture/notes.txt"):
         assert write(path, "x")
 

@@ -8,7 +8,7 @@ import pytest
 from hookline import APPROVAL_REQUESTED, Agent, AgentContext, HookResult, ScriptedModel, call, hook, reply, tool
 from hookline.errors import HooklineError
 from hookline.hooks import ApprovalsHook, TapeHook
-from hookline.stores import ApprovalStore
+from hookline.stores import ApprovalPolicy, ApprovalStore, ApproverRights, CallPattern, DecisionRefusedError
 from hookline.tape import areplay
 from hookline.tools import mcp
 
@@ -86,6 +86,24 @@ async def test_a_question_waits_in_the_approval_store_and_a_remembered_answer_co
         await run.result()
         assert model.requests[1].messages[-1].content == "accept null"
     assert len(store.rows(status="approved")) == 2
+
+
+async def test_a_question_is_answered_by_people_who_may_approve_calls_of_its_tool(server, tmp_path):
+    people = {"ann": ApproverRights(can_approve=(CallPattern(tool="sign"),))}
+    store = ApprovalStore(tmp_path / "approvals.db", policy=ApprovalPolicy(people=people))
+    for asked_by, status in (("ben", "pending"), ("ann", "denied")):  # nobody else may approve what ann asks for
+        model = ScriptedModel([call("sign"), reply("done")])
+        hooks = [ApprovalsHook(store, asked_by=asked_by)]
+        run = Agent("test", llm=model, tools=[server], hooks=hooks).start("go")
+        await wait_until(lambda status=status: store.rows(status=status))
+        (row,) = store.rows(status=status)
+        if status == "pending":
+            for by in ("ben", "carl"):
+                with pytest.raises(DecisionRefusedError):
+                    store.decide(row.id, decision="approve", digest=row.digest, by=by)
+            store.decide(row.id, decision="approve", digest=row.digest, by="ann")
+        await run.result()
+        assert model.requests[1].messages[-1].content == ("accept null" if status == "pending" else "decline null")
 
 
 async def test_a_question_to_an_unknown_run_is_declined(server):

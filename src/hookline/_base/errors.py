@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 
 class HooklineError(Exception):
@@ -38,7 +39,8 @@ class NotInstalledError(HooklineError, ImportError):
 def install_command(extra: str) -> str:
     """Return the command that installs an extra: ``pip install 'hookline[server]'``.
 
-    If Hookline runs from a checkout of its source, the command names its folder, unless it is the current one.
+    If Hookline runs from a checkout of its source, the command names its folder, unless it is the current one. In an
+    environment of pipx, it is a command of pipx.
     """
     import shlex
 
@@ -49,7 +51,13 @@ def install_command(extra: str) -> str:
     except (OSError, ValueError):
         is_checkout = False
     if not is_checkout:
-        return f"pip install 'hookline[{extra}]'"
+        if not os.path.exists(os.path.join(sys.prefix, "pipx_metadata.json")):
+            program = "pip install"
+        elif extra == "cli":  # without it, nothing else is installed; the environment may be one of `pipx run`
+            program = "pipx install --force"
+        else:
+            program = "pipx runpip hookline install"
+        return f"{program} 'hookline[{extra}]'"
     where = "." if folder == os.getcwd() else folder
     return f"pip install -e {shlex.quote(f'{where}[{extra}]')}"
 

@@ -704,6 +704,9 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
         return self.__struct_fields__
 
     def __getitem__(self, name: str) -> Any:
+        if not isinstance(name, str):
+            fields = ", ".join(self.__struct_fields__)
+            raise TypeError(f"{type(self).__name__} has no items at positions, only fields: {fields}")
         if name not in self.__struct_fields__:
             raise KeyError(f"{name!r}.{did_you_mean(name, self.__struct_fields__)}")
         return plain(msgspec.structs.asdict(self)[name])

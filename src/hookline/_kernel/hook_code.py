@@ -26,6 +26,9 @@ _BY_METHOD: Mapping[str, str] = {
     **{str(action): str(action) for action in HookAction},
 }
 
+GENERATED = "<string>"
+"""The file name of generated code. Since Python 3.13, ``inspect`` takes the text of ``python -c`` for its source."""
+
 
 def code_of(hook: Any) -> Any:
     """Return the function that is called for a hook, or ``None`` if it is not written in Python."""
@@ -42,7 +45,7 @@ def mentions(code: CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[Any, st
     """
     value: Any = None
     for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_DEREF"):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_DEREF"):
             name = str(step.argval)
             value = scope.get(name, sys.modules.get(name))  # a module may be imported in the function
             yield value, ""
@@ -146,6 +149,8 @@ def _changed(code: CodeType, returns: bool) -> tuple[tuple[str, ast.expr], ...]:
 
     With ``returns``, a mapping that it returns contains such fields.
     """
+    if code.co_filename == GENERATED:
+        return ()
     try:
         tree = ast.parse(dedent(getsource(code)))
     except (OSError, SyntaxError, TypeError):

@@ -203,11 +203,14 @@ def _text_part(part: Any, path: str) -> str:
     return text
 
 
+_MOST_USD, _MOST_TOKENS = 1e9, 10**12
+
+
 class ModelResponse(Frozen, frozen=True):
     """The reply of a model. ``cost`` is in USD; ``None`` means unknown. ``id`` is the vendor's id of the reply.
 
     A cost that is negative or not a finite number counts as unknown, and a negative number of tokens as 0: no reply
-    makes room in a limit.
+    makes room in a limit. The largest cost is 1e9, and the largest number of tokens 1e12, so that sums can be stored.
 
     Example::
 
@@ -228,11 +231,12 @@ class ModelResponse(Frozen, frozen=True):
         if type(self.tool_calls) is not tuple:
             self._seal("tool_calls", tuple)
         cost, usage = self.cost, self.usage
-        if cost is not None and not 0 <= cost < inf:
-            msgspec.structs.force_setattr(self, "cost", None)
-        if usage.input_tokens < 0 or usage.output_tokens < 0 or usage.cached_tokens < 0:
-            counts = (max(count, 0) for count in msgspec.structs.astuple(usage))
-            msgspec.structs.force_setattr(self, "usage", Usage(*counts))
+        if cost is not None and not 0 <= cost <= _MOST_USD:
+            msgspec.structs.force_setattr(self, "cost", _MOST_USD if _MOST_USD < cost < inf else None)
+        counts = usage.input_tokens, usage.output_tokens, usage.cached_tokens
+        if min(counts) < 0 or max(counts) > _MOST_TOKENS:
+            limited = (min(max(count, 0), _MOST_TOKENS) for count in counts)
+            msgspec.structs.force_setattr(self, "usage", Usage(*limited))
 
 
 class StopSignal(Frozen, frozen=True):

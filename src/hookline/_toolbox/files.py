@@ -34,10 +34,10 @@ _FILE_COST = 4_000  # opening a file counts like reading this many bytes
 def file_tools(
     folder: str | os.PathLike[str], write: bool = False, *, hide: Iterable[str] = SECRET_FILES
 ) -> list[Tool]:
-    """Make the tools ``list_files``, ``read_file``, ``find_text`` and, with ``write``, ``write_file`` for a folder.
+    """Make the tools ``list_files``, ``read_file``, ``find_text``, ``write_file`` and ``edit_file`` for a folder.
 
     Files that usually hold secrets are hidden. The files that Hookline uses (code, configuration, stores), and those
-    that make git run code, are never written.
+    that make git run code, are never written. ``edit_file`` replaces a text that occurs just once.
 
     Paths are relative to the folder. Nothing outside the folder is read or written: ``..`` and links are resolved
     first, and only regular files are opened. On POSIX systems this also holds if another process replaces a folder with
@@ -45,7 +45,7 @@ def file_tools(
 
     Args:
         folder: the folder, which must exist.
-        write: whether to include ``write_file``.
+        write: whether to include ``write_file`` and ``edit_file``.
         hide: globs of files, such as ``.env`` or ``.git/config``, that are not listed, read, searched or written; by
             default ``hookline.hooks.SECRET_FILES``. An empty list hides nothing.
 
@@ -73,6 +73,8 @@ def file_tools(
     tools.append(search)
     if write:
         tools.append(Tool(files.write_file, folder=root, effects=["write"], texts=["content"]))
+        texts = ["old_string", "new_string"]
+        tools.append(Tool(files.edit_file, folder=root, effects=["read", "write"], texts=texts))
     return tools
 
 
@@ -167,6 +169,40 @@ class _Files:
             path: the file
             content: the whole new text
         """
+        place, mode = self._target(path)
+        self._replace(place, path, content, 0o666 if mode is None else mode)
+        return f"Wrote {len(content)} characters to {self._shown(place)}."
+
+    def edit_file(self, path: str, old_string: str, new_string: str) -> str:
+        """Replace a text in a file. It must occur just once.
+
+        Args:
+            path: the file
+            old_string: the text to replace, with enough lines around it
+            new_string: the new text
+        """
+        place, mode = self._target(path)
+        if mode is None:
+            raise FileNotFoundError(f"{path!r} does not exist; list_files shows the files, write_file makes new ones")
+        data = self._content(place, path)
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"{path!r} is longer than {MAX_BYTES} bytes and cannot be edited")
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            raise ValueError(f"{path!r} is not UTF-8 text") from None
+        if "\r\n" in text and "\r" not in old_string:  # read_file shows such lines with \n
+            old_string, new_string = old_string.replace("\n", "\r\n"), new_string.replace("\n", "\r\n")
+        before, found, after = text.partition(old_string) if old_string else ("", "", "")
+        if not found:
+            raise ValueError(f"{path!r} does not contain old_string; read_file shows its text")
+        if old_string in (found + after)[1:]:
+            raise ValueError(f"{path!r} contains old_string more than once; give more lines around it")
+        self._replace(place, path, before + new_string + after, mode)
+        return f"Edited line {before.count(chr(10)) + 1} of {self._shown(place)}."
+
+    def _target(self, path: str) -> tuple[Path, int | None]:
+        """Return the place of a file to write, and its mode; ``None`` if it does not exist."""
         target = self.root / path
         parent = below(self.root, target.parent) if "\0" not in path else None
         if parent is None or target.name in ("", "..") or below(self.root, target) in (None, self.root):
@@ -179,17 +215,19 @@ class _Files:
         try:
             mode = place.lstat().st_mode
         except FileNotFoundError:
-            mode = stat.S_IFREG | 0o666
+            return place, None
         except OSError as error:
             raise _unusable(path, error) from error
         if not stat.S_ISREG(mode):
             raise PermissionError(f"{path!r} is not a regular file; write to another path")
+        return place, mode & 0o777
+
+    def _replace(self, place: Path, path: str, content: str, mode: int) -> None:
         try:
-            with open_folder_inside(self.root, parent, make=True) as held:
-                replace_file(place, content.encode("utf-8", "replace"), mode & 0o777, held)
+            with open_folder_inside(self.root, place.parent, make=True) as held:
+                replace_file(place, content.encode("utf-8", "replace"), mode, held)
         except OSError as error:
             raise _unusable(path, error) from error
-        return f"Wrote {len(content)} characters to {self._shown(place)}."
 
     def _find(self, path: str) -> Path:
         found = below(self.root, path)

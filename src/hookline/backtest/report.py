@@ -370,6 +370,7 @@ def _add_cells(a: _Counted, b: _Counted) -> _Counted:
 
 
 _IN_HEADLINE = 3
+_READS_NAMED = 2
 
 
 def headline(report: Report) -> str:
@@ -411,8 +412,15 @@ def how_sure(report: Report) -> str:
         parts.append(f"{found.conditional:,} came later in a run that would have differed before")
     if found.guess:
         guessed = "is a guess" if found.guess == 1 else "are guesses"
-        parts.append(f"{found.guess:,} {guessed}, because a hook read something that is not recorded")
+        parts.append(f"{found.guess:,} {guessed}, because {_why_guessed(report)}")
     return f"{'; '.join(parts)}."
+
+
+def _why_guessed(report: Report) -> str:
+    reads = list(dict.fromkeys(f"{guess.hook} read {guess.read}" for guess in report.guesses))
+    if len(reads) > _READS_NAMED:
+        reads[_READS_NAMED:] = [f"{len(reads) - _READS_NAMED:,} more"]
+    return " and ".join(reads) or "a part of the record cannot be read"
 
 
 def in_words(kind: Kind) -> str:

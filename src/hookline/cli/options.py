@@ -75,6 +75,7 @@ def with_settings(
                 with require_trust(config, given=trust):  # the file may name the database
                     earlier = list(_not_given(stored(config, mine), config))
                 config = load([*earlier, *flags], file=config_file)
+            _check_tables(config)
             for note in config.notes:
                 print_note(note)
             if not needs_trust:
@@ -89,6 +90,18 @@ def with_settings(
         return with_config
 
     return decorate
+
+
+def _check_tables(config: Configuration) -> None:
+    """Report invalid options of a server or a gateway in every command, not only in the one that uses them."""
+    if config.settings.server:
+        from ..server.options import ServerOptions
+
+        ServerOptions.of(config.settings.server)
+    if config.settings.gateway:
+        from ..channels.options import GatewayOptions
+
+        GatewayOptions.of(config.settings.gateway)
 
 
 def _not_given(stored: Iterable[Flag], config: Configuration) -> Iterable[Flag]:

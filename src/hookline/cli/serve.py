@@ -94,7 +94,7 @@ def _build_and_serve(config: Configuration) -> int:
     from .runner import unattended_agent
     from .weights import prepare_model
 
-    ServerOptions.of(config.settings.server)  # report invalid options before loading the model
+    ServerOptions.of(config.settings.server)  # with those of the command line, before the model is loaded
     with unattended_agent(config) as (answerer, agent, _):
         server = build_server(config.settings, answerer, home=config.home)
         prepare_model(agent.model)

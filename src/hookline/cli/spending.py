@@ -14,7 +14,7 @@ from ..config.sources import Configuration
 from .errors import print_note
 from .help import Command
 from .options import AsJson, with_settings
-from .output import print_table, time_text, write_json
+from .output import print_table, short_path, time_text, write_json
 from .text import counted, printable
 
 if TYPE_CHECKING:
@@ -55,8 +55,10 @@ def spending(
     if reset and whose is None:
         raise ConfigError("name the user, session or agent to reset: hookline spending ann --reset")
     found: list[SpendingAccount] = []
+    places: list[str] = []
     for place in spending_places(config.settings):
         store = SpendingStore(place)
+        places.append(store.path)  # without the password of a database
         try:
             if reset and whose is not None:
                 done = store.reset(whose, account)
@@ -70,7 +72,8 @@ def spending(
     elif found:
         show_accounts(found)
     else:
-        typer.echo("Nothing has been spent under a limit in this window.")
+        where = " or ".join(printable(short_path(place), keep="") for place in places)
+        typer.echo(f"Nothing has been spent under a limit in this window in {where}.")
     return 0
 
 

@@ -101,6 +101,8 @@ class Shadow:
         self.priority = {entry.point: entry.priority for entry in entries}
         self.tools = {entry.point: entry.tools for entry in entries}
         self.plugin = {entry.point: entry.plugin for entry in entries}
+        if (wrap := getattr(hook, "wrap", None)) is not None:
+            self.wrap = wrap  # it sees the calls, and cannot affect them
         self._decisions: deque[ShadowDecided] = deque(maxlen=MAX_DECISIONS)
         self._lock = threading.Lock()
 

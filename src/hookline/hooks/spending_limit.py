@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Literal
@@ -93,7 +94,7 @@ class SpendingLimit:
         usd: the most that may be spent in a window, in USD.
         tokens: the most input and output tokens in a window.
         per: whose spending counts together. ``"user"`` is ``user`` in the metadata of the run, else the caller of the
-            server or the sender in the channel. A function gets the context of the outermost run.
+            server or the sender in the channel. A function gets the context of the outermost run with this hook.
         window: an hour, a day from midnight, a week from Monday, or a month.
         timezone: the time zone of the windows.
         store: a SQLite file, the address of a PostgreSQL database, or a :class:`~hookline.stores.SpendingStore`; by
@@ -152,6 +153,7 @@ class SpendingLimit:
         """Reserve at ``before_llm``, and settle when the usage of the call is known."""
         if point == ON_RUN_START:
             self._subject(ctx)
+            await self._tree(ctx)
         elif point == BEFORE_LLM:
             return await self._reserve(ctx, payload)
         elif calls := ctx.own_state(self, _Calls).open:
@@ -178,7 +180,8 @@ class SpendingLimit:
         calls, subject = ctx.own_state(self, _Calls), self._subject(ctx)
         key = request.hop, request.purpose, request.attempt
         number = calls.counts[key] = calls.counts.get(key, 0) + 1
-        id = f"{ctx.run_id} {request.hop} {request.attempt} {number} {request.purpose}"
+        tree = await self._tree(ctx)
+        id = f"{tree} {ctx.run_id} {request.hop} {request.attempt} {number} {request.purpose}"
         amount, is_priced = await self._amount(ctx, request)
 
         def reserve() -> Any:
@@ -244,6 +247,18 @@ class SpendingLimit:
             except BaseException:
                 calls.append(call)  # tried again when the run ends
                 raise
+
+    @staticmethod
+    async def _tree(ctx: Any) -> str:
+        """Return an id of the outermost run that no later run has, also if it is deleted and another gets its run id.
+
+        All limits use the same one, because a call counts once in an account that several of them share.
+        """
+        key = id(SpendingLimit)
+        if key not in ctx.tree_state:
+            made = await ctx.once("spending of this run", lambda: secrets.token_hex(8))
+            ctx.tree_state.setdefault(key, made)
+        return str(ctx.tree_state[key])
 
     def _subject(self, ctx: Any) -> str:
         """Return whose account it is: that of the outermost run."""

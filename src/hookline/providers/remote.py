@@ -186,7 +186,7 @@ class RemoteModel(ABC):
             reply = self._api.read(data)
         if reply is None:
             raise incomplete_reply(self._endpoint, asked)
-        usage = reply.usage if reply.usage is not None else self._estimated_usage(request, reply)
+        usage = self._usage(request, reply)
         response_id = data.get("id")
         return ModelResponse(
             reply.content,
@@ -200,10 +200,15 @@ class RemoteModel(ABC):
             response_id if isinstance(response_id, str) else "",
         )
 
-    def _estimated_usage(self, request: ModelRequest, reply: ParsedReply) -> Usage:
-        """Estimate the usage if the server does not report it, so that every call counts in a budget."""
-        answer = Message("assistant", reply.content, tuple(reply.tool_calls))
-        return Usage(self.count_tokens(request.messages), self.count_tokens((answer,)))
+    def _usage(self, request: ModelRequest, reply: ParsedReply) -> Usage:
+        """Return the usage. What the server does not report, or reports as 0, is estimated: every call counts."""
+        found = reply.usage or Usage()
+        read, written = found.input_tokens, found.output_tokens
+        if read <= 0:
+            read = self.count_tokens(request.messages)
+        if written <= 0 and (reply.content or reply.tool_calls or reply.usage is None):
+            written = self.count_tokens((Message("assistant", reply.content, tuple(reply.tool_calls)),))
+        return Usage(read, written, found.cached_tokens)
 
 
 def check(

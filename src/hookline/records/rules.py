@@ -30,6 +30,7 @@ from typing import Any
 from .._base.frozen import encoded
 from .._base.text import without_addresses
 from .._kernel.hook import function_of
+from .._kernel.hook_code import GENERATED
 from .._kernel.registry import HookStack
 
 log = logging.getLogger("hookline")
@@ -266,10 +267,12 @@ def _normal_source(thing: Any) -> str:
     """
     if _package(thing) == __name__.partition(".")[0]:
         return f"{thing.__qualname__} {_file_digest(sys.modules[thing.__module__].__file__ or '')}"
+    code = getattr(thing, "__code__", None)
     try:
+        if code is not None and code.co_filename == GENERATED:
+            raise OSError("no file has its source")
         source = textwrap.dedent(inspect.getsource(thing))
     except (OSError, TypeError):
-        code = getattr(thing, "__code__", None)
         return str(getattr(thing, "__qualname__", "")) if code is None else f"{code.co_code.hex()} {code.co_names}"
     with suppress(SyntaxError):  # such as a lambda in the middle of a statement
         tree = ast.parse(source)

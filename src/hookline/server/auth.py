@@ -322,7 +322,8 @@ class Authenticator:
         """Log a browser in with a key, and return the value of its cookie. Wrong keys are counted as usual.
 
         Raises:
-            ApiError: the key is not valid, or too many wrong keys came from this address.
+            ApiError: the key is not valid, too many wrong keys came from this address, or a page of another server
+                sends the request.
             StoreError: the keys cannot be read or written.
         """
         request, network = self._login_request(scope, route)
@@ -344,7 +345,8 @@ class Authenticator:
         """Log a browser in with a link, and return the value of its cookie; ``None`` if the link is not valid.
 
         Raises:
-            ApiError: too many requests without a valid key or link came from this address.
+            ApiError: too many requests without a valid key or link came from this address, or a page of another
+                server sends the request.
             StoreError: the keys cannot be read or written.
         """
         request, network = self._login_request(scope, route)
@@ -358,7 +360,12 @@ class Authenticator:
         return cookie
 
     def _login_request(self, scope: Scope, route: str) -> tuple[RequestInfo, str]:
-        """Return a login as it is audited, and the network that it comes from. ``scope`` has passed the gate."""
+        """Return a login as it is audited, and the network that it comes from. ``scope`` has passed the gate.
+
+        Raises:
+            ApiError: a page of another server sends it, which would log a browser in as somebody else.
+        """
+        _check_same_origin(scope)
         address = str((scope.get("client") or ("",))[0])
         request = RequestInfo(scope["method"], route, scope["hookline.correlation_id"], time.monotonic())
         request.address = address

@@ -35,6 +35,8 @@ _PRUNE_SECONDS = 600.0
 _PRUNED_AT_ONCE = 100
 _NANO = 1_000_000_000
 """Amounts are stored as whole numbers of a billionth of a USD, so that sums are exact."""
+_MOST = 10**17
+"""The largest number that is stored for a call: above it, a hundred million USD, sums would not fit into a column."""
 
 SCHEMA = Schema(
     "spending",
@@ -171,7 +173,7 @@ class SpendingStore:
     """Store what was spent on model calls, in a SQLite file or a PostgreSQL database. All methods block.
 
     :class:`~hookline.hooks.SpendingLimit` uses it. People read it with ``hookline stats`` and on the Cost page of the
-    console, and ``hookline spending reset`` lets somebody spend again.
+    console, and ``hookline spending NAME --reset`` lets somebody spend again.
 
     Example::
 
@@ -235,7 +237,7 @@ class SpendingStore:
         """
         account, subject, call = storable(account), storable(subject), storable(call)
         limits = None if usd_limit is None else _nanos(usd_limit, up=False), token_limit
-        usd, tokens = _nanos(amount.usd), amount.tokens
+        usd, tokens = _nanos(amount.usd), min(amount.tokens, _MOST)
         with self._db.transaction(write=True, lock=f"{account} {subject}") as db:
             since, until = calendar.at(self._now(db))
             query = f"SELECT since, usd, tokens, is_open FROM calls WHERE {_CALL}"
@@ -281,7 +283,9 @@ class SpendingStore:
             if found is None:
                 return False
             since, held_usd, held_tokens = found
-            usd, tokens = (held_usd, held_tokens) if spent is None else (_nanos(spent.usd), spent.tokens)
+            usd, tokens = held_usd, held_tokens
+            if spent is not None:
+                usd, tokens = _nanos(spent.usd), min(spent.tokens, _MOST)
             db.execute(f"UPDATE calls SET usd = ?, tokens = ?, is_open = 0 WHERE {_CALL}", (usd, tokens, *key))
             db.execute(
                 f"""UPDATE accounts SET usd = usd + ?, tokens = tokens + ?, held_usd = held_usd - ?,
@@ -356,7 +360,8 @@ def _is_within(used: int, limit: int | None) -> bool:
 
 def _nanos(usd: float, *, up: bool = True) -> int:
     """Return an amount as a whole number. What is spent is rounded up, and a limit to the nearest number."""
-    return math.ceil(round(usd * _NANO, 3)) if up else round(usd * _NANO)
+    nanos = min(usd * _NANO, float(_MOST))
+    return math.ceil(round(nanos, 3)) if up else round(nanos)
 
 
 def _account(row: Any) -> SpendingAccount:

@@ -99,6 +99,38 @@ def test_a_tool_that_does_the_opposite_is_not_possible(text, left):
     assert [spec.name for spec in possible(request(text, lock_door, weather_in)).tools] == left
 
 
+@tool
+def convert_units(amount: float) -> str:
+    """Convert an amount."""
+    return "2"
+
+
+@tool
+def discard_card(name: str) -> str:
+    """Discard a card."""
+    return "discarded"
+
+
+@tool
+def block_card(card: str) -> str:
+    """Block a library card."""
+    return "blocked"
+
+
+@each_case(
+    ("text", "made", "is_left"),
+    [
+        ("Unblock card L-377", block_card, False),
+        ("Allow card L-377 again", block_card, False),
+        ("Block card L-377", block_card, True),
+        ("Convert its 5 miles", convert_units, True),
+        ("Throw the red card away", discard_card, True),
+    ],
+)
+def test_a_word_has_the_opposites_of_the_list_and_those_with_a_prefix(text, made, is_left):
+    assert bool(possible(request(text, made)).tools) is is_left
+
+
 @each_case(
     ("text", "made", "question"),
     [

@@ -2,8 +2,8 @@
 
 import httpx
 import pytest
-from a2a.types import DeleteTaskPushNotificationConfigRequest, Part
-from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
+from a2a.types import DeleteTaskPushNotificationConfigRequest, GetTaskPushNotificationConfigRequest, Part
+from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError, TaskNotFoundError
 
 from hookline import Agent, ScriptedModel, reply
 from hookline.hooks import SensitiveDataHook
@@ -14,7 +14,10 @@ from .rig import data_of, got, message_request, sent, serving_a2a, state, text_o
 from .test_cards import CARD
 from .test_compat import message, part
 from .test_handler import asking
+from .test_push import LISTED, QUICK, config
 
+VERSIONS = pytest.mark.parametrize("version", ["1.0", "0.3"])
+"""Both versions of the official client."""
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 20
 
 
@@ -33,16 +36,18 @@ def with_parts(*parts, **more):
 # Messages
 
 
-async def test_a_message_may_have_only_an_image(tmp_path):
+@VERSIONS
+async def test_a_message_may_have_only_an_image(tmp_path, version):
     agent = Agent("helper", llm=Seeing([reply("A photo.")]))
-    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
+    async with serving_a2a(tmp_path, agent) as rig, rig.client(version=version) as client:
         task = await sent(client, with_parts(Part(raw=PNG, media_type="image/png", filename="photo.png")))
         assert state(task) == "COMPLETED"
         (seen,) = agent.model.requests
         assert (seen.messages[-1].content, seen.messages[-1].attachments[0].data) == ("", PNG)
 
 
-async def test_a_file_that_the_card_does_not_name_is_not_supported_and_starts_nothing(tmp_path):
+@VERSIONS
+async def test_a_file_that_the_card_does_not_name_is_not_supported_and_starts_nothing(tmp_path, version):
     agents = make(), Agent("seeing", llm=Seeing(["x"])), Agent("blind", llm=Blind(["x"]))
     unknown = Part(raw=b"tck", media_type="application/x-unknown")
     jpeg = Part(url="https://example.com/a.jpg", media_type="image/jpeg")
@@ -54,7 +59,7 @@ async def test_a_file_that_the_card_does_not_name_is_not_supported_and_starts_no
         ):
             card = (await http.get(f"{rig.url}/a2a/{agent}{CARD}")).json()
             assert set(card["defaultInputModes"]) == {"text/plain", "application/json", *modes}
-            async with rig.client(agent) as client:
+            async with rig.client(agent, version=version) as client:
                 for each in parts:
                     with pytest.raises(ContentTypeNotSupportedError, match="does not take"):
                         await sent(client, with_parts(each))
@@ -74,7 +79,8 @@ class Blind(ScriptedModel):
 # The history
 
 
-async def test_the_history_of_a_task_has_the_messages_as_they_were_sent(tmp_path):
+@VERSIONS
+async def test_the_history_of_a_task_has_the_messages_as_they_were_sent(tmp_path, version):
     first = with_parts(
         Part(raw=PNG, media_type="image/png", filename="photo.png"),
         Part(url="https://example.com/b.png", media_type="image/png"),
@@ -83,9 +89,10 @@ async def test_the_history_of_a_task_has_the_messages_as_they_were_sent(tmp_path
         metadata={"correlation_id": "c1"},
     )
     async with serving_a2a(tmp_path, make()) as rig:
-        async with rig.client() as client:
+        async with rig.client(version=version) as client:
             task = await sent(client, first)
-            for each in (task, await got(client, task.id), await rig.listed(client)):
+            listed = [await rig.listed(client)] if version == "1.0" else []  # 0.3 has no list
+            for each in (task, await got(client, task.id), *listed):
                 (kept,) = each.history
                 assert kept.message_id == first.message.message_id
                 assert kept.parts == first.message.parts
@@ -101,10 +108,13 @@ async def test_the_history_of_a_task_has_the_messages_as_they_were_sent(tmp_path
         )
 
 
-async def test_the_history_has_what_was_sent_while_a_call_waited_and_messages_to_the_running_task_once(tmp_path):
+@VERSIONS
+async def test_the_history_has_what_was_sent_while_a_call_waited_and_messages_to_the_running_task_once(
+    tmp_path, version
+):
     blocker = Blocker()
     async with serving_a2a(tmp_path, asking(), blocker.agent(name="busy")) as rig:
-        async with rig.client() as client:
+        async with rig.client(version=version) as client:
             task = await sent(client, first := message_request("clean up"))
             unclear = message_request("what is that?", task=task.id)
             await sent(client, unclear)
@@ -115,7 +125,7 @@ async def test_the_history_has_what_was_sent_while_a_call_waited_and_messages_to
             expected = [each.message.message_id for each in (first, unclear, decision)]
             for each in (done, await got(client, task.id)):
                 assert [message.message_id for message in each.history] == expected
-        async with rig.client("busy") as client:
+        async with rig.client("busy", version=version) as client:
             task = await sent(client, first := message_request("go", now=True))
             await wait_until(lambda: blocker.entered)
             await sent(client, more := message_request("hurry", task=task.id, now=True))
@@ -151,12 +161,19 @@ async def test_the_stored_messages_of_a_task_lack_what_must_not_be_stored_and_go
 # Receivers, cards, addresses
 
 
-async def test_deleting_a_receiver_again_is_no_error(tmp_path):
-    async with serving_a2a(tmp_path, make()) as rig:
-        async with rig.client() as client:
-            task = await sent(client, message_request("hi"))
-            never = DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="never")
-            await client.delete_task_push_notification_config(never)
+@VERSIONS
+async def test_deleting_a_receiver_again_is_no_error(tmp_path, version):
+    async with serving_a2a(tmp_path, Blocker().agent(), push=QUICK, push_hosts=LISTED) as rig:
+        async with rig.client(version=version) as client:
+            task = await sent(client, message_request("hi", now=True))
+            receiver = config("http://127.0.0.1:9/x", task_id=task.id, id="one")
+            await client.create_task_push_notification_config(receiver)
+            for id in ("one", "one", "never"):
+                given = DeleteTaskPushNotificationConfigRequest(task_id=task.id, id=id)
+                await client.delete_task_push_notification_config(given)
+            with pytest.raises(TaskNotFoundError, match="push notification config"):
+                one = GetTaskPushNotificationConfigRequest(task_id=task.id, id="one")
+                await client.get_task_push_notification_config(one)
         params = {"id": task.id, "pushNotificationConfigId": "never"}
         answer = await rig.call("tasks/pushNotificationConfig/delete", params, headers={})
         assert answer == {"jsonrpc": "2.0", "id": 7, "result": None}
@@ -203,8 +220,23 @@ async def test_wrong_parameters_of_version_0_3_are_named_without_their_values(tm
         for method, params, says in (
             ("message/send", nameless, "params.message.messageId is missing"),
             ("message/stream", {}, "params.message is missing"),
+            ("message/send", {"message": "hi"}, "params.message is not valid: expected an object"),
             ("tasks/get", {"id": 7}, "params.id is not valid"),
-            ("message/send", message("hi", parts=[{**part("hi"), "text": {"secret": 1}}]), "params.message.parts.0"),
+            (
+                "message/send",
+                message("hi", parts=[part("hi"), {**part("hi"), "text": {"secret": 1}}]),
+                "params.message.parts.1.text is not valid",
+            ),
+            (
+                "message/send",
+                message("hi", parts=[{"kind": "file", "file": {"name": "secret"}}]),
+                "params.message.parts.0.file.bytes is missing",
+            ),
+            (
+                "message/send",
+                message("hi", parts=[{"kind": "video", "text": "secret"}]),
+                "params.message.parts.0.kind is not valid: expected 'data' or 'file' or 'text'",
+            ),
         ):
             error = (await rig.call(method, params, headers={}))["error"]
             assert (error["code"], set(error)) == (-32602, {"code", "message"})

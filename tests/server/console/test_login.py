@@ -82,6 +82,18 @@ async def test_a_link_logs_in_once_with_all_rights(tmp_path):
             assert (await other.get("/openapi.json")).status_code == 401
 
 
+@pytest.mark.parametrize("headers", [{"origin": "https://listed.example.com"}, {"sec-fetch-site": "cross-site"}, {}])
+async def test_a_page_of_another_server_cannot_log_a_browser_in(tmp_path, headers):
+    async with console(tmp_path, origins=["https://listed.example.com"]) as made:
+        _, secret = made.keys.add("mallory", ["read"])
+        link = f"/console/login/{made.keys.add_login(OPERATOR, 60, once=True)}"
+        async with httpx.AsyncClient(base_url=made.url, trust_env=False, timeout=60, headers=headers) as other:
+            for answer in (await other.post("/console/login", data={"key": secret}), await other.post(link)):
+                assert (answer.status_code, answer.headers.get("set-cookie")) == (403, None)
+        async with made.browser() as browser:
+            assert (await browser.post(link)).status_code == 303  # it was not used up
+
+
 async def test_the_secret_of_a_link_is_no_login(tmp_path):
     async with console(tmp_path) as made:
         made.keys.add("ann", READ)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
-"""The version of the conventions that the names are from."""
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.1"
+"""The version of the conventions that the names are from: the last one that defines them.
+
+Later versions only refer to the repository of the conventions for generative AI, which has no release yet.
+"""
 
 # Operations.
 OPERATION_NAME = "gen_ai.operation.name"

@@ -198,17 +198,18 @@ class RunSpans(AbstractContextManager[None]):
 
     def chat(self, request: ModelRequest) -> CurrentSpan:
         """Start the span of a model call, and return a context manager around the call."""
-        labels = {
+        labels: Attributes = {
             a.OPERATION_NAME: a.CHAT,
             a.PROVIDER_NAME: short(a.provider_name(self._called.provider)),
             a.REQUEST_MODEL: short(request.model),
+            **server_of(self._called.server),
         }
         open_span = self._start(f"{a.CHAT} {labels[a.REQUEST_MODEL]}".strip(), SpanKind.CLIENT, labels)
         open_span.request, open_span.task = request, _task()
         self._chats.append(open_span)
         if open_span.span.is_recording():
             more: Attributes = {a.SPAN_KIND: "LLM", a.PURPOSE: short(request.purpose), a.ATTEMPT: request.attempt}
-            more |= params_of(request.params) | server_of(self._called.server)
+            more |= params_of(request.params)
             if self._conversation:
                 more[a.CONVERSATION_ID] = self._conversation
             if self._listens is not None and self._listens(ON_TOKEN):

@@ -91,9 +91,12 @@ def task_message(result: AgentResult[Any]) -> Message:
 
 
 def server_of(url: str) -> Attributes:
-    """Return the address and the port of a server; nothing if its URL is not known."""
-    parts = urlsplit(url)
-    port = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+    """Return the address and the port of a server; nothing if its URL is not known or not valid."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+    except ValueError:
+        return {}
     return {a.SERVER_ADDRESS: parts.hostname, a.SERVER_PORT: port} if parts.hostname and port else {}
 
 

@@ -19,8 +19,9 @@ from .grammar_schemas import arguments_schema, first_sentence, simple_schema
 
 _OPPOSITES = """
 on/off open/close,shut lock/unlock start/stop begin/end,finish enable/disable activate/deactivate up/down left/right
-in/out add/remove increase/decrease,reduce raise/lower show/hide mute/unmute allow/block,deny,forbid
+in/out add/remove increase/decrease,reduce raise/lower show/hide mute/unmute allow/block,deny,forbid,disallow
 accept/reject,decline approve/deny,reject connect/disconnect buy/sell push/pull install/uninstall arm/disarm
+engage/disengage like/dislike,unlike mount/unmount,dismount agree/disagree assemble/disassemble
 pause/resume true/false high/low hot/cold heat/cool brighten/dim load/unload follow/unfollow subscribe/unsubscribe
 archive/restore first/last public/private forward/back,backward before/after arrive/depart arrival/departure
 entrance/exit inside/outside lend/borrow deposit/withdraw
@@ -30,6 +31,9 @@ _PARTICLES = frozenset(("on", "off", "in", "out", "up", "down"))
 
 _VERBS = frozenset(("turn", "turned", "turning", "switch", "switched", "put", "power", "set", "keep", "leave", "go"))
 _ARTICLES = frozenset(("a", "an", "the", "my", "your", "our", "his", "her", "its", "their", "this", "that", "these"))
+_NO_VERBS = frozenset(("it", "its", "do", "der", "til"))
+"""What is left of words that begin with "un" and negate nothing: unit, units, under, until; and undo, because requests
+begin with "do"."""
 _NOT = frozenset(("not", "never", "dont", "without"))
 _TOKEN = re.compile(r"[^\W_]+(?:['\u2019]t\b)?|[.,;:!?]")
 _QUESTION = re.compile(r"Which (?P<choice>.+): (?P<values>.+)\?|Is it (?P<switch>.+): yes or no\?")
@@ -142,13 +146,14 @@ class RequestWords:
 
 
 def opposites_of(word: str) -> set[str]:
-    """Return the plain opposites of a word: those of a list, and those with a prefix such as "un"."""
+    """Return the plain opposites of a word: those of a list, and those with the prefix "un" or "dis".
+
+    Words that begin with "dis" are in the list, because "discard" is not the opposite of "card".
+    """
     known = {other for form in _forms(word) for other in _OPPOSITE.get(form, ())}
-    return known or {
-        f"un{word}",
-        f"dis{word}",
-        *(word.removeprefix(p) for p in ("un", "dis") if word.startswith(p)),
-    } - {word}
+    base = word.removeprefix("un")
+    stripped = {base} if base != word and base not in _NO_VERBS else set[str]()
+    return known | stripped | {f"un{word}", f"dis{word}"}
 
 
 def opposite_words(tool: ToolSpec, asked: str) -> set[str]:

@@ -115,10 +115,12 @@ def call_grammar(tool: ToolSpec, conversation: ConversationWords, tokenize: Toke
     user's last message says (``choices.py``); an optional one is left out if it says nothing. A parameter with a
     ``format`` keeps it, and so does a structure. Parameters for text to write (``is_written_freely``) are free. An
     optional number is given if the user's last message has a number to spare for it, and left out otherwise. If the
-    tool needs as many numbers as the message has, none of them is part of a text.
+    tool needs as many numbers as the message has, none of them is part of a text, and neither is the value of an
+    ``enum`` that the message names once: "outside" of "an outside cabin" is not the name of a ship.
     """
     properties = arguments_schema(tool).get("properties", {})
-    names = {*properties, *re.findall(r"[^\W_]+", tool.name), *_taken_numbers(tool, conversation)}
+    taken = {*_taken_numbers(tool, conversation), *_taken_values(tool, conversation)}
+    names = {*properties, *re.findall(r"[^\W_]+", tool.name), *taken}
     phrases = [part for phrase in conversation.phrases for part in _between(phrase, names)]
     rules = _Rules(conversation, has_spans=bool(phrases))
     call = rules.call(tool)
@@ -140,6 +142,17 @@ def _taken_numbers(tool: ToolSpec, conversation: ConversationWords) -> Iterator[
     """Yield the numbers of the user's last message, as written, if required numbers take all of them."""
     if len(conversation.asked) <= len(_required_numbers(tool)):
         yield from (f"{sign}{number}" for number in conversation.asked for sign in ("", "$", "€", "£"))
+
+
+def _taken_values(tool: ToolSpec, conversation: ConversationWords) -> Iterator[str]:
+    """Yield the words, as written, that name the value of an ``enum`` and stand just once in the conversation."""
+    words = [_trimmed(word) for phrase in conversation.phrases for word in phrase]
+    for schema in simple_schema(arguments_schema(tool))["properties"].values():
+        values = schema.get("enum", ())
+        chosen = conversation.asked_words.choose(values)
+        if len(chosen) == 1 < len(values):
+            found = [word for word in words if word.casefold() == str(chosen[0]).casefold()]
+            yield from found if len(found) == 1 else ()
 
 
 def _between(phrase: Sequence[str], names: Collection[str]) -> Iterator[list[str]]:
