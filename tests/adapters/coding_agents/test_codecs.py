@@ -15,7 +15,7 @@ from hookline.adapters.coding_agents.judge import Judge
 from hookline.adapters.coding_agents.options import AGENTS
 from hookline.adapters.coding_agents.rules import Rules
 from hookline.hooks import PathGuard, SensitiveDataHook
-from hookline.points import APPROVAL_REQUESTED, ON_RUN_START, ON_STOP
+from hookline.points import APPROVAL_REQUESTED, ON_RUN_END, ON_RUN_START, ON_STOP
 
 SESSION = "01a1ea9e-c7a6-7d32-bde9-dafe14666176"
 CLAUDE = {"session_id": SESSION, "transcript_path": f"/home/ada/.claude/projects/-shop/{SESSION}.jsonl", "cwd": "/shop"}
@@ -66,8 +66,11 @@ def result_event(agent, text):
     before = shell_event(agent, "cat notes")
     if agent == "opencode":
         return {**before, "event": "tool.execute.after", "output": text}
+    shown = {"llmContent": text, "returnDisplay": text}
     if agent == "gemini":
-        return {**before, "hook_event_name": "AfterTool", "tool_response": {"llmContent": text, "returnDisplay": text}}
+        return {**before, "hook_event_name": "AfterTool", "tool_response": shown}
+    if agent == "qwen":
+        return {**before, "hook_event_name": "PostToolUse", "tool_response": shown}
     if agent == "cursor":
         return {**before, "hook_event_name": "postToolUse", "tool_output": text}
     if agent == "copilot":
@@ -168,7 +171,9 @@ class Host:
         if answer.code == 2 and self.agent != "claude":
             assert not answer.stdout
         self.raw = answer.stdout.decode() + answer.stderr.decode()
-        blocked = answer.stderr.decode() if answer.code == 2 else None
+        deaf = self.agent == "copilot" and event.get("hook_event_name") == "UserPromptSubmit"
+        deaf = deaf or (self.agent == "qwen" and event.get("hook_event_name") == "PostToolUse")
+        blocked = answer.stderr.decode() if answer.code == 2 and not deaf else None
         return json.loads(answer.stdout or b"{}"), blocked
 
     async def call(self, event):
@@ -202,6 +207,8 @@ class Host:
             return found.get("modifiedResult", {}).get("textResultForLlm", event["tool_result"]["text_result_for_llm"])
         if self.agent == "gemini":
             return found.get("reason", event["tool_response"]["llmContent"])
+        if self.agent == "qwen":  # a note beside the result, and exit code 2, change nothing
+            return found["stopReason"] if found.get("continue") is False else event["tool_response"]["llmContent"]
         if self.agent == "cursor":  # the note comes beside the result
             return found.get("additional_context", event["tool_output"])
         return found.get("hookSpecificOutput", {}).get("updatedToolOutput", event["tool_response"])
@@ -251,7 +258,7 @@ async def test_a_broken_guard_denies_and_tells_no_secret(host):
 
 
 async def test_a_redacted_result_takes_the_place_of_the_result(host):
-    assert await host.read(result_event(host.agent, "plain")) in ("plain", {"llmContent": "plain"})
+    assert await host.read(result_event(host.agent, "plain")) == "plain"
     text = str(await host.read(result_event(host.agent, "the secret key")))
     assert "[hidden] key" in text
     assert "secret" not in text
@@ -264,8 +271,10 @@ async def test_a_result_that_cannot_be_judged_is_withheld(host):
 
 
 async def test_a_prompt_is_blocked(host):
-    assert "homework" in (await host.send(prompt_event(host.agent, "Do my homework.")), host.raw)[1]
-    assert (await host.send(prompt_event(host.agent, "Hello.")))[1] is None
+    found, blocked = await host.send(prompt_event(host.agent, "Do my homework."))
+    assert blocked or found.get("decision") == "block" or found.get("continue") is False or "deny" in found
+    assert "No homework here." in host.raw
+    assert await host.send(prompt_event(host.agent, "Hello.")) == ({}, None)
 
 
 async def test_a_run_is_kept_going_where_the_agent_can(host):
@@ -287,6 +296,21 @@ async def test_a_tool_that_no_guard_knows_is_denied_and_the_reason_says_what_to_
     outcome, reason = await Host(agent).call({**shell_event(agent, "ls"), "tool_name": "frobnicate"})
     assert outcome == "denied"
     assert "--tool frobnicate=NAME" in reason
+
+
+@pytest.mark.parametrize(
+    ("agent", "tool"),
+    [
+        ("codex", "multi_agent_v1wait_agent"),
+        ("copilot", "read_agent"),
+        ("gemini", "complete_task"),
+        ("qwen", "agent"),
+        ("qwen", "list_agents"),
+    ],
+)
+async def test_the_tools_around_subagents_are_known(agent, tool):
+    event = {**shell_event(agent, ""), "tool_name": tool, "tool_input": {"prompt": "Help."}}
+    assert (await Host(agent).call(event))[0] == "runs"
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -323,6 +347,54 @@ async def test_cursor_asks_its_user_where_it_can(name):
     fields = {"command": "ls"} if name == "beforeShellExecution" else {"tool_name": "search", "tool_input": "{}"}
     found, _ = await Host("cursor", asks).send({**CURSOR, "hook_event_name": name, **fields})
     assert found == {"permission": "ask", "user_message": "May it run?"}
+
+
+async def test_a_result_of_an_mcp_server_is_replaced_as_text():
+    for agent, field in (("gemini", "reason"), ("qwen", "stopReason")):
+        event = result_event(agent, "")
+        event |= {"tool_name": "mcp__words__lookup", "tool_input": {"word": "heron"}}
+        event["tool_response"] = {"llmContent": [{"text": "the secret"}], "returnDisplay": "the secret"}
+        assert (await Host(agent).send(event))[0][field] == "the [hidden]"
+
+
+async def test_in_qwen_code_the_event_after_each_call_is_no_prompt_of_the_user():
+    seen = []
+
+    @hook(ON_RUN_START)
+    def tasks(ctx, start):
+        seen.append(start.task)
+
+    host = Host("qwen", tasks)
+    for text in ("Do it.", "", ""):
+        await host.send(prompt_event("qwen", text))
+    assert seen == ["Do it."]
+
+
+async def test_a_subagent_of_copilot_cli_belongs_to_the_session_that_started_it():
+    ends = []
+
+    @hook(ON_RUN_END)
+    def replies(ctx, result):
+        ends.append((ctx.session.id, result.output))
+
+    inner = {**COPILOT, "agent_id": "helper", "parent_agent_id": SESSION}
+    host = Host("copilot", replies)
+    await host.send({**inner, "session_id": "helper", "hook_event_name": "UserPromptSubmit", "prompt": "Help."})
+    await host.send({**inner, "session_id": "helper", "hook_event_name": "Stop"})
+    await host.send({**inner, "hook_event_name": "SubagentStop", "last_assistant_message": "Helped."})
+    assert ends == [(SESSION, "Helped.")]
+
+
+@pytest.mark.parametrize("agent", ["codex", "copilot", "gemini", "qwen"])
+async def test_a_reason_to_go_on_that_comes_back_as_a_prompt_belongs_to_the_same_run(agent):
+    host = Host(agent)
+    await host.send(prompt_event(agent, "Do it."))
+    kept = []
+    for _ in range(5):
+        found, reason = await host.send(stop_event(agent))
+        kept.append(reason or found.get("reason"))
+        await host.send(prompt_event(agent, (reason or "The tests fail.").strip()))
+    assert [bool(each) for each in kept] == [True, True, True, False, False]
 
 
 async def test_codex_gets_no_field_that_it_does_not_know():

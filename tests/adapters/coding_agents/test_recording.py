@@ -101,6 +101,15 @@ async def test_an_approval_is_recorded_with_the_approver(tmp_path):
     assert (decided.outcome, decided.source, decided.tool) == ("approved", "anna", "shell")
 
 
+async def test_the_start_of_a_session_is_no_run(tmp_path):
+    agent = Agent(tmp_path, OTHER)
+    start = {"session_id": "try", "hook_event_name": "SessionStart", "source": "startup"}
+    await agent.judge.answer(VARIABLES, json.dumps(start).encode())
+    assert list(agent.store.runs()) == []
+    await agent.call("ls")
+    assert [each.id for each in agent.store.runs()] == ["prompt_1"]
+
+
 @pytest.mark.parametrize(
     ("tool", "command", "expected"),
     [

@@ -176,7 +176,8 @@ class Judge:
     def _new_record(self, session: AgentSession, run: PromptRun, call: _Call) -> PromptRecord:
         main = session.runs.get("") if call.event.subagent else None
         outer = None if main is None else main.record
-        store = next(iter(self.rules.projects), None)
+        is_run = call.event.kind != "session_start"
+        store = next(iter(self.rules.projects), None) if is_run else None
         return PromptRecord(store, self.rules.registry, run.ctx, run.ids, outer)
 
 
@@ -223,6 +224,8 @@ class _Call:
         return NOTHING
 
     async def _prompt(self, run: PromptRun) -> Answer:
+        if run.is_continued_by(self.event):  # no user wrote it
+            return NOTHING
         task, title = self.event.prompt, self.codec.title
         verdict = await self._fire(run, ON_RUN_START, RunStart(task, run.ids))
         if (stopped := _stopped(verdict)) is not None:
@@ -463,7 +466,9 @@ class _Call:
         verdict = await self._fire(run, ON_STOP, Stopping((StopSignal("completed"),), run.ids))
         if verdict.action is HookAction.KEEP_GOING and run.kept_going < MAX_KEEP_GOING:
             run.kept_going += 1
-            return Answer(go_on=verdict.value or "Continue: the task is not finished.")
+            reason = verdict.value or "Continue: the task is not finished."
+            run.continuation = reason.strip()
+            return Answer(go_on=reason)
         reply = self.event.reply
         result = AgentResult(reply, task=run.prompt, tool_calls=run.calls, ids=run.ids, output=reply)
         await self._fire(run, ON_RUN_END, result)

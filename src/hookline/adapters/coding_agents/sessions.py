@@ -18,6 +18,7 @@ from ..._run.context import AgentContext, services_of
 from ..._run.session import Session
 from ...hooks._injection.fence import as_fenced, fence, fenced, unfenced
 from ...tools.registry import ToolRegistry
+from .codecs.base import PREFIX, cut
 from .events import AgentEvent
 
 if TYPE_CHECKING:
@@ -43,8 +44,13 @@ class AgentSession:
         self.runs: OrderedDict[str, PromptRun] = OrderedDict()
 
     def run(self, event: AgentEvent, platform: str) -> PromptRun:
-        """Return the run that an event belongs to: a new prompt starts a new one."""
+        """Return the run that an event belongs to: a new prompt starts one, the start of a session has its own."""
+        if event.kind == "session_start":
+            return PromptRun(event, platform, self.conversation)
         run = self.runs.get(event.subagent)
+        if run is not None and run.is_continued_by(event):
+            run.prompt_id = event.run
+            return run
         is_new = run is None or event.kind == "prompt"
         is_new = is_new or (event.run is not None and run is not None and run.prompt_id != event.run)
         if is_new or run is None:
@@ -76,8 +82,16 @@ class PromptRun:
         self.prompt_id = event.run
         self.calls = 0
         self.kept_going = 0
+        self.continuation: str | None = None
+        """Why the run must go on although the agent was about to stop. Some agents send this as a prompt."""
         self.record: PromptRecord | None = None
         """Puts the run into the list of runs, if the rules have one."""
+
+    def is_continued_by(self, event: AgentEvent) -> bool:
+        """Return whether an event is the prompt that an agent makes of the reason to go on."""
+        if event.kind != "prompt" or self.continuation is None:
+            return False
+        return cut(event.prompt.strip().removeprefix(PREFIX)) == cut(self.continuation)
 
 
 class Conversation:

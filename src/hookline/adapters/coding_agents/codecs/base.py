@@ -17,6 +17,9 @@ from ..options import BLOCKED
 MAX_TEXT = 10_000
 """Maximum number of characters of a text in an answer. Claude Code uses no more."""
 
+PREFIX = "Hookline: "
+"""What a reason on stderr begins with."""
+
 NO_QUESTION = (
     "This needs an approval, and this coding agent cannot ask for one on behalf of a hook. "
     "A hook at approval_requested can approve it."
@@ -182,7 +185,7 @@ def denial(reason: str) -> CommandOutput:
     All of them obey exit code 2 with a reason on stderr and nothing on stdout. The first word is there because Gemini
     CLI reads JSON on stderr as an answer, and others ignore exit code 2 without a reason.
     """
-    return CommandOutput(b"", _bytes(f"Hookline: {reason.strip() or 'a hook does not allow this.'}\n"), BLOCKED)
+    return CommandOutput(b"", _bytes(f"{PREFIX}{reason.strip() or 'a hook does not allow this.'}\n"), BLOCKED)
 
 
 def json_output(value: Mapping[str, Any]) -> CommandOutput:

@@ -24,7 +24,10 @@ _EVENTS: Mapping[str, Kind] = {
 
 
 class CopilotCli(Codec):
-    """Copilot CLI. The model reads the reason of a denial only if it comes as JSON."""
+    """Copilot CLI. The model reads the reason of a denial only if it comes as JSON.
+
+    Names of MCP tools have the form ``SERVER-TOOL``. They cannot be recognised, so each needs ``--tool``.
+    """
 
     name = "copilot"
     title = "Copilot CLI"
@@ -41,16 +44,28 @@ class CopilotCli(Codec):
         AgentTool("Glob", "list_files"),
         AgentTool("WebFetch", "fetch"),
         AgentTool("Agent", "subagent"),
+        AgentTool("write_agent", "subagent"),
+        AgentTool("fetch_copilot_cli_documentation", "harmless"),
+        AgentTool("list_agents", "harmless"),
+        AgentTool("read_agent", "harmless"),
         AgentTool("read_bash", "harmless"),
         AgentTool("stop_bash", "harmless"),
         AgentTool("list_bash", "harmless"),
         AgentTool("report_intent", "harmless"),
+        AgentTool("skill", "harmless"),
         AgentTool("update_todo", "harmless"),
     )
 
     def read(self, given: Any) -> AgentEvent:
-        """Return an event. Results have another form than in Claude Code."""
+        """Return an event. Results have another form than in Claude Code.
+
+        A subagent has a session of its own. It ends with two events, of which the second one has its reply.
+        """
         event = read_event(self, given)
+        if event.subagent:
+            event = event._replace(session=Fields(given).text("parent_agent_id") or event.session)
+            if event.name == "Stop":
+                return event._replace(kind="ignored")
         if event.kind == "after_tool" and event.error is None:
             found = Fields(Fields(given).object("tool_result"))
             return event._replace(result=found.text("text_result_for_llm"), result_type=found.text("result_type"))
@@ -65,7 +80,10 @@ class CopilotCli(Codec):
         return event.kind == "before_tool"
 
     def write(self, event: AgentEvent, answer: Answer) -> CommandOutput:
-        """Return the JSON of a decision about a call or a result, else exit code 2 if anything is prevented."""
+        """Return the JSON of a decision, else exit code 2 if anything is prevented.
+
+        At a prompt, Copilot CLI ignores exit code 2.
+        """
         if event.kind == "before_tool" and answer.deny is not None:
             decision = {"permissionDecision": "deny", "permissionDecisionReason": cut(answer.deny)}
             return json_output({"hookSpecificOutput": {"hookEventName": event.name, **decision}})
@@ -74,10 +92,14 @@ class CopilotCli(Codec):
             kind = event.result_type or "success"
             return json_output({"modifiedResult": {"resultType": kind, "textResultForLlm": cut(text)}})
         if (reason := prevented(answer)) is not None:
+            if event.kind in ("prompt", "stop"):
+                return json_output({"decision": "block", "reason": cut(reason)})
             return denial(reason)
         if answer.changed is not None:
             specific = {"hookEventName": event.name, "permissionDecision": "allow", "updatedInput": answer.changed}
             return json_output({"hookSpecificOutput": specific})
+        if answer.context:
+            return json_output({"additionalContext": cut(answer.context)})
         return notice_output(answer.notice)
 
     def settings(self, command: str, events: Iterable[Kind], seconds: int) -> str:

@@ -24,10 +24,17 @@ TOOLS = (
     AgentTool("google_web_search", "search_web"),
     AgentTool("web_search", "search_web"),
     AgentTool("invoke_agent", "subagent"),
+    AgentTool("activate_skill", "harmless"),
+    AgentTool("ask_user", "harmless"),
+    AgentTool("complete_task", "harmless"),
+    AgentTool("enter_plan_mode", "harmless"),
+    AgentTool("exit_plan_mode", "harmless"),
+    AgentTool("list_background_processes", "harmless"),
+    AgentTool("read_background_output", "harmless"),
+    AgentTool("update_topic", "harmless"),
     AgentTool("write_todos", "harmless"),
-    AgentTool("todo_write", "harmless"),
 )
-"""The tools of Gemini CLI and Qwen Code. The URL of a fetch is inside its prompt."""
+"""The tools of Gemini CLI, of which Qwen Code has many. The URL of a fetch is inside its prompt."""
 
 
 _EVENTS: Mapping[str, Kind] = {
@@ -60,7 +67,7 @@ class GeminiCli(Codec):
         if kind in ("before_tool", "after_tool"):
             called = {"tool": fields.text("tool_name", needed=True), "input": fields.object("tool_input")}
         if kind == "after_tool":
-            called["result"] = fields.any("tool_response")
+            called["result"] = for_model(fields.any("tool_response"))
         return AgentEvent(
             kind,
             name,
@@ -83,8 +90,7 @@ class GeminiCli(Codec):
     def write(self, event: AgentEvent, answer: Answer) -> CommandOutput:
         """Return exit code 2 if a call, prompt or compaction is prevented, else the JSON that Gemini CLI knows."""
         if event.kind == "after_tool" and (answer.result is not SAME or answer.note is not None):
-            reason = answer.note if answer.result is SAME else text_of(answer.result)
-            return json_output({"decision": "deny", "reason": cut(str(reason))})
+            return json_output({"decision": "deny", "reason": cut(result_text(answer))})
         if (reason := prevented(answer)) is not None:
             return denial(reason)
         if answer.changed is not None:
@@ -99,6 +105,20 @@ class GeminiCli(Codec):
         """Return ``settings.json`` of Gemini CLI, which counts milliseconds."""
         handler = {"type": "command", "name": "hookline", "command": command, "timeout": seconds * 1000}
         return json.dumps({"hooks": {name: [{"hooks": [handler]}] for name in self.names_of(events)}}, indent=2)
+
+
+def for_model(response: Any) -> Any:
+    """Return the part of a result that the model reads; the other part is for the screen."""
+    return response["llmContent"] if isinstance(response, dict) and "llmContent" in response else response
+
+
+def result_text(answer: Answer) -> str:
+    """Return the text that the model reads instead of a result."""
+    if answer.result is SAME:
+        return str(answer.note)
+    parts = answer.result if isinstance(answer.result, list) else [answer.result]
+    texts = [part["text"] if isinstance(part, dict) and part.keys() == {"text"} else part for part in parts]
+    return "\n".join(map(text_of, texts))
 
 
 CODEC = GeminiCli()

@@ -28,26 +28,40 @@ export const Hookline = async ({ directory }) => {
       await ask("chat.message", { session: input.sessionID, prompt })
     },
     "tool.execute.before": async (input, output) => {
+      const args = output.args
       const answer = await ask("tool.execute.before", {
         session: input.sessionID,
         call: input.callID,
         tool: input.tool,
-        args: output.args,
+        args,
       })
-      if (answer.args) output.args = answer.args
+      if (!answer.args) return
+      for (const name of Object.keys(args)) delete args[name] // opencode uses this object, and no other
+      Object.assign(args, answer.args)
     },
     "tool.execute.after": async (input, output) => {
-      const given = output.output
-      output.output = "Hookline: the result is withheld, because the hooks did not answer."
+      if (!output) return // the call failed
+      const { output: text, content, ...others } = output // tools of MCP servers have content
+      const given = typeof text === "string" ? text : (content ?? []).map((part) => part.text ?? JSON.stringify(part)).join("\n")
+      const replace = (instead) => {
+        for (const name of Object.keys(output)) delete output[name]
+        Object.assign(output, { title: others.title ?? "", metadata: {}, output: instead })
+        output.content = [{ type: "text", text: instead }]
+      }
+      replace("Hookline: the result is withheld, because the hooks did not answer.")
       const answer = await ask("tool.execute.after", {
         session: input.sessionID,
         call: input.callID,
         tool: input.tool,
         args: input.args ?? {},
-        output: typeof given === "string" ? given : JSON.stringify(given ?? null),
+        output: given,
       })
-      output.output = "output" in answer ? answer.output : given
-      if ("output" in answer) output.metadata = {}
+      if ("output" in answer) return replace(answer.output)
+      for (const name of Object.keys(output)) delete output[name]
+      Object.assign(output, others, text === undefined ? {} : { output: text }, content === undefined ? {} : { content })
+    },
+    event: async ({ event }) => {
+      if (event.type === "session.idle") await ask("session.idle", { session: event.properties.sessionID })
     },
   }
 }

@@ -1,6 +1,7 @@
 """opencode. It starts no commands: a plugin, which Hookline brings along, asks this one.
 
-The form of the events is our own. The plugin throws, which prevents a call, on anything but a clean answer.
+The form of the events is our own. The plugin throws, which prevents a call, on anything but a clean answer. It adds no
+text to a prompt and keeps no run going. ``opencode run`` may exit before the hooks are told that a run has ended.
 """
 
 from __future__ import annotations
