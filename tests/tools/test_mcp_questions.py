@@ -166,6 +166,12 @@ async def test_an_address_that_is_no_plain_page_of_the_web_is_declined_and_nobod
     assert not person.asked
 
 
+async def test_an_error_that_wants_addresses_to_be_opened_names_only_those_of_the_web():
+    with mcp([sys.executable, SERVER, "legacy"], name="airline") as server:
+        text = await told(server, "open")
+    assert text.endswith("Sign in. Open first: https://sign.example.com/1")
+
+
 async def test_invisible_and_endless_text_in_a_question_is_written_out_and_cut(server):
     person = Person(HookResult.deny("No."))
     assert await told(server, "fake", person.hook) == "decline null"

@@ -12,7 +12,7 @@ import msgspec
 
 from .._base.frozen import thaw
 from .._base.text import printable, shorten
-from .._net.urls import parse_url
+from .._net.urls import UrlError, parse_url
 
 MAX_QUESTIONS = 20
 """Maximum number of questions that a server may ask in one call of a tool."""
@@ -101,6 +101,15 @@ async def ask_person(ctx: Any, question: ServerQuestion) -> ServerAnswer:
         if not (problem := question.problem(values)):
             return ServerAnswer(True, values)
     return DECLINED
+
+
+def is_web_address(url: str) -> bool:
+    """Whether people may be asked to open an address: that of a page of the web, without a user name before the host."""
+    try:
+        parse_url(url)
+    except UrlError:
+        return False
+    return True
 
 
 def _described(name: str, field: Mapping[str, Any], required: bool) -> str:

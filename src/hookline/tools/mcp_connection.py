@@ -17,7 +17,7 @@ import msgspec
 
 from .._base.errors import HooklineError, NotInstalledError
 from .._base.text import describe, printable
-from ._mcp_questions import DECLINED, MAX_QUESTIONS, ServerAnswer, ServerQuestion
+from ._mcp_questions import DECLINED, MAX_QUESTIONS, ServerAnswer, ServerQuestion, is_web_address
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 
@@ -398,7 +398,8 @@ def _with_addresses(error: Any) -> str:
     """Return the message of an error, with the addresses that the server wants a person to open first."""
     data = error.data if isinstance(error.data, Mapping) else {}
     given = data.get("elicitations") if error.code == _URL_REQUIRED else None
-    urls = [str(each.get("url")) for each in given or () if isinstance(each, Mapping)]
+    named = [str(each.get("url")) for each in given or () if isinstance(each, Mapping)]
+    urls = [url for url in named[:MAX_QUESTIONS] if is_web_address(url)]
     return f"{error.message} Open first: {', '.join(urls)}" if urls else str(error.message)
 
 
