@@ -409,7 +409,7 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
 
 
 def _environment_of_servers() -> dict[str, str]:
-    """Return what keeps Python from the bytecode beside the code of a server: nobody has trusted it, nor can read it."""
+    """Return what keeps Python from the bytecode beside the code of a server, which nobody has trusted."""
     return {"PYTHONPYCACHEPREFIX": str(user_folder("cache") / "bytecode")}
 
 

@@ -43,7 +43,8 @@ class ServerQuestion(msgspec.Struct, frozen=True):
         if self.url:
             return (
                 f"The MCP server {self.server!r} asks you to open {self.url} in a browser yourself, at the host "
-                f"{parse_url(self.url).host}, and says: {message} Approve when you have done that; deny if you will not."
+                f"{parse_url(self.url).host}, and says: {message} Approve when you have done that; deny if you will "
+                "not."
             )
         fields = "; ".join(_described(name, each, name in self._required) for name, each in self._fields.items())
         again = f" The last answer was not accepted: {problem}." if problem else ""
@@ -104,7 +105,7 @@ async def ask_person(ctx: Any, question: ServerQuestion) -> ServerAnswer:
 
 
 def is_web_address(url: str) -> bool:
-    """Whether people may be asked to open an address: that of a page of the web, without a user name before the host."""
+    """Whether people may be asked to open an address: one of the web, without a user name before the host."""
     try:
         parse_url(url)
     except UrlError:
