@@ -18,9 +18,10 @@ ROOT = Path(__file__).parent.parent
 
 
 def modules() -> list[str]:
-    """The test modules that use hypothesis."""
+    """The test modules that use hypothesis, or its seed."""
     found = (ROOT / "tests").rglob("test_*.py")
-    return sorted(str(path.relative_to(ROOT)) for path in found if "hypothesis import" in path.read_text())
+    words = "hypothesis import", "mark.hypothesis"
+    return sorted(str(path.relative_to(ROOT)) for path in found if any(word in path.read_text() for word in words))
 
 
 def explore(seed: int, examples: str, paths: list[str]) -> int:

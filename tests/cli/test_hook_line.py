@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import re
+import subprocess
 
 import pytest
 from rich.console import Console
@@ -18,6 +19,8 @@ from hookline.records import RecordHook
 from hookline.server.console.render import _environment
 from hookline.testing import scripted_agent
 from tests.shown import without_duration
+
+from .conftest import COMMAND
 
 
 @tool
@@ -142,6 +145,18 @@ def test_a_terminal_without_unicode_gets_ascii_signs():
     lines = raw.getvalue().decode("ascii").splitlines()
     assert "  ? pay approved by the boss" in lines
     assert "  -o-o-?-#-o-  tool pay ok: paid 200" in lines
+
+
+def test_a_terminal_without_unicode_gets_plain_punctuation(env, folder, script):
+    model = script({"tool": "calculate", "arguments": {"expression": "2*3"}}, "Six \u263a")
+    ascii = env | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    words = {"capture_output": True, "text": True, "cwd": folder, "env": ascii}
+    run = subprocess.run([*COMMAND, "run", "Six?", "--model", model], check=True, **words)
+    assert "Six \\u263a" in run.stdout
+    assert "completed - 2 steps - 1 tool call - " in run.stdout + run.stderr
+    explained = subprocess.run([*COMMAND, "explain", "last"], check=True, **words).stdout
+    assert " - 2 steps - 1 tool call - " in explained
+    assert "\\x" not in explained
 
 
 def test_without_colours_the_signs_tell_verdicts_apart(monkeypatch):

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
 
 from . import startup
+
+_PLAIN = {"·": "-", "…": "...", "→": "->", "↳": "->", "µ": "u", "\u00d7": "x", "“": '"', "”": '"'}
+"""What a terminal without Unicode shows in place of the program's own punctuation."""
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """Replace what cannot be encoded: punctuation by its like in ASCII, and other characters by their numbers."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    shown = (_PLAIN.get(each) or each.encode("ascii", "backslashreplace").decode() for each in missing)
+    return "".join(shown), error.end
 
 
 def main() -> None:
@@ -32,8 +45,10 @@ def main() -> None:
         sys.exit(2)
     from .errors import CANCELLED, OUTPUT_CLOSED, OutputClosedError, report_error
 
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a reply may have characters that the terminal lacks
+    codecs.register_error("hookline-plain", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="hookline-plain")  # a reply may have characters that the terminal lacks
     args = sys.argv[1:]
     try:
         from .app import run_app

@@ -24,7 +24,8 @@ _GROUPS: Mapping[str, int] = {
 """Where the gates of a point are: before the model, before the tool, after the tool, after the model.
 What decides about an approval, and how long that takes, belongs to the gate that asked."""
 APPROVAL = ("approval_requested", "approval_decided")
-_STRENGTH = ("skipped", "passed", "changed", "unanswered", "asked", "waits", "failed", "blocked", "denied")
+STRENGTH = ("skipped", "passed", "changed", "unanswered", "asked", "waits", "failed", "blocked", "denied")
+"""States of a gate, from the one that matters least."""
 
 
 class GateCall(NamedTuple):
@@ -62,7 +63,7 @@ def strongest(gates: Iterable[GateCall]) -> list[GateCall]:
     found: dict[tuple[int, str], GateCall] = {}
     for gate in gates:
         known = found.get(gate.key)
-        if known is None or _STRENGTH.index(gate.state) > _STRENGTH.index(known.state):
+        if known is None or STRENGTH.index(gate.state) > STRENGTH.index(known.state):
             took = gate.took + (known.took if known else 0.0)
             found[gate.key] = gate._replace(took=took)
         elif known.took == 0.0:

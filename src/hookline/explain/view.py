@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -34,6 +35,7 @@ from .totals import SubagentTotals
 from .words import STOPS, gate_of
 
 TEXT_LIMIT = 4000
+_CUT_OFF = re.compile(r"… \(([\d,]+) more characters?\)\Z")
 """Number of characters of a text that a view contains; longer texts are cut."""
 
 MAX_IMAGE = 100_000
@@ -902,6 +904,12 @@ class _RunBuilder:
 def cut(text: str, limit: int) -> str:
     """Return a text with at most ``limit`` characters, and how many are missing."""
     return text if len(text) <= limit else f"{text[:limit]}… ({counted(len(text) - limit, 'more character')})"
+
+
+def whole_length(text: str) -> int:
+    """Return the length of a text before :func:`cut`."""
+    cut_off = _CUT_OFF.search(text)
+    return len(text) if cut_off is None else cut_off.start() + int(cut_off[1].replace(",", ""))
 
 
 def field_changes(field: str, old: Any, new: Any, limit: int) -> list[Change]:

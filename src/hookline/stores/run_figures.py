@@ -108,8 +108,8 @@ class Activity(msgspec.Struct, frozen=True):
     """What happened by the hour, and today. The last of the 24 hours is the one that has not ended; days are in UTC.
 
     Each has the same names: ``runs`` that ended, calls that were ``asked`` about, what was ``refused``, runs that
-    ``failed``, and the ``cost``. ``usual`` is the mean of the days of the week before today, without those before the
-    first; empty if there are none.
+    ``failed``, the ``cost``, and model calls that are ``unpriced``. ``usual`` is the mean of the days of the week
+    before today, without those before the first; empty if there are none.
     """
 
     hours: dict[str, tuple[float, ...]]
@@ -297,11 +297,14 @@ def activity(store: RunStore, *, owner: str | None = None, now: float | None = N
 
 def _by_time(sums: Mapping[tuple[Any, ...], Sums]) -> dict[str, defaultdict[int, float]]:
     """Return what :class:`Activity` has, by the beginning of the slot."""
-    found = {name: defaultdict[int, float](float) for name in ("runs", "asked", "refused", "failed", "cost")}
+    found = {
+        name: defaultdict[int, float](float) for name in ("runs", "asked", "refused", "failed", "cost", "unpriced")
+    }
     for (kind, verb, began), each in sums.items():
         at = int(began)
         if kind == "model":
             found["cost"][at] += each.cost
+            found["unpriced"][at] += each.unpriced
         else:
             found[{"run": "runs", "approval": "asked", "refusal": "refused"}[kind]][at] += each.count
         if (kind, verb) == ("run", "failed"):

@@ -131,7 +131,9 @@ async def test_a_call_of_the_command_line_that_waits_for_approval_leads_to_its_r
         (run,) = (await browser.get("/runs?status=waiting")).json()["runs"]
         assert (run["origin"], run["task"], run["status"]) == ("command line", "Write it.", "waiting")
         approvals = (await browser.get("/console/approvals")).text
-        assert re.findall(r'href="(/console/runs/[^"]*)">the run<', approvals) == [f"/console/runs/{run['id']}"]
+        assert re.findall(r'href="(/console/runs/[^"]*)">the run “Write it.”<', approvals) == [
+            f"/console/runs/{run['id']}"
+        ]
         page = await browser.get(f"/console/runs/{run['id']}")
         assert (page.status_code, "a.txt" in page.text, "not its texts" in page.text) == (200, True, False)
         assert "Cancel the run" not in page.text

@@ -222,12 +222,34 @@ async def test_a_revoked_permission_disappears_from_an_open_page(tmp_path):
             assert "may call" not in found["approvals-grants"]
 
 
+async def test_a_waiting_call_names_the_run_that_it_belongs_to(tmp_path):
+    async with console(tmp_path, cleaner()) as made, made.logged_in(*RIGHTS) as browser:
+        run, _ = await waiting_call(made, browser, "a\u202e.txt")
+        for path in ("/", "/console/approvals"):
+            page = (await browser.get(path)).text
+            assert f'<a href="/console/runs/{run}">the run “a\\u202e.txt”</a>' in page
+
+
+async def test_a_call_whose_process_was_killed_is_listed_at_the_time_when_it_was_asked(tmp_path):
+    async with console(tmp_path, cleaner()) as made, made.logged_in(*RIGHTS) as browser:
+        await waiting_call(made, browser)
+        no_process = 2**22 + 1  # above the largest id that Linux gives
+        made.server.service.approvals.db.execute(
+            "UPDATE approvals SET pid = ?, asked = 1000", (no_process,), write=True
+        )
+        decided = (await browser.get("/console/approvals")).text.partition('id="approvals-decided"')[2]
+        assert "cancelled" in decided
+        assert "1970-01-01T00:16:40Z" in decided
+
+
 @pytest.mark.parametrize("durable", [False, True])
 async def test_a_denied_call_is_on_the_first_page_and_in_the_list_with_its_tool_and_the_person(tmp_path, durable):
     async with console(tmp_path, cleaner(), durable=durable) as made, made.logged_in(*RIGHTS) as browser:
         run, row = await waiting_call(made, browser, "a.txt")
         await decide(browser, row, "deny", message="we need it")
         await finished(browser, run)
+        group = (await browser.get("/console/blocked")).text.partition('<summary class="grp"')[2]
+        assert "we need it" in group.partition("</summary>")[0]
         for path, section in (("/", "now-blocked"), ("/console/blocked", "blocked-rows")):
             answer = await browser.get(path)
             assert answer.status_code == 200, path

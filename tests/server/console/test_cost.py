@@ -53,6 +53,17 @@ async def test_the_page_has_total_and_cost_by_time_model_agent_and_caller(tmp_pa
         assert table(page, "Tokens and cost by caller") == ["you 5 500 200 50 $2.50"]
 
 
+async def test_of_very_many_callers_those_that_cost_most_are_listed(tmp_path):
+    async with console(tmp_path, counted_agent()) as made, made.browser() as browser:
+        runs = [ObservedRun(f"run_{n}", "clerk", asked="clerk", owner=f"key_{n}") for n in range(60)]
+        facts = [RunFact(run, time.time(), "model", model="m", source="model", cost=n) for n, run in enumerate(runs, 1)]
+        made.server.service.store.add([], facts)
+        page = await browser.get("/console/cost")
+        listed = table(page, "Tokens and cost by caller")
+        assert [row.split()[0] for row in listed] == [f"key_{n}" for n in range(59, 9, -1)]
+        assert "These are the first 50 of 60." in text_of(page.text)
+
+
 async def test_the_lines_of_the_chart_are_at_round_numbers(tmp_path):
     async with console(tmp_path, counted_agent()) as made, made.browser() as browser:
         for cost, lines in ((0.134, "$0.15 $0.10 $0.05 0"), (41.4, "$50.00 $40.00 $30.00 $20.00 $10.00 0")):

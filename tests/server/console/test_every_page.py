@@ -46,7 +46,8 @@ class World:
         await self.blocked("secrets")
         await self.chat("hello.txt")
         await self.ticket("Tidy up")
-        await waiting_call(self.made, self.client, "waits.txt")
+        for name in ("waits.txt", "waits-too.txt"):
+            await waiting_call(self.made, self.client, name)
 
     async def decide(self, row, **fields):
         fields = {"decision": "approve", "digest": row.digest, **fields}

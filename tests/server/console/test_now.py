@@ -3,6 +3,7 @@
 import re
 import time
 
+from hookline import Agent, ScriptedModel
 from hookline.server.auth import RIGHTS
 from hookline.stores.facts import Gate, ObservedRun, RunFact
 from tests.waiting import wait_until
@@ -49,6 +50,8 @@ async def test_the_first_page_has_the_counts_of_today_and_what_is_usual(tmp_path
             "Failed today 1 of 1 runs, usually 1",
             "Cost today $1.50 usually $1.50",
         ]
+        store.add([], [RunFact(run, now, "model", model="own", source="model", cost=None)])
+        assert "$1.50+" in (await browser.get("/")).text.partition('id="now-counts"')[2].partition("</nav>")[0]
 
 
 async def test_the_obvious_address_leads_to_the_first_page_after_the_login(tmp_path):
@@ -59,3 +62,19 @@ async def test_the_obvious_address_leads_to_the_first_page_after_the_login(tmp_p
         async with made.browser() as stranger:  # now that there is a key, everybody has to log in
             answer = await stranger.get("/console")
             assert (answer.status_code, answer.headers["location"]) == (303, "/console/login?next=/console")
+
+
+async def test_a_task_that_fails_again_for_the_same_reason_is_one_line(tmp_path):
+    def down(request):
+        raise RuntimeError("the model is down")
+
+    agent = Agent("clerk", llm=ScriptedModel([down], loop=True))
+    async with console(tmp_path, agent) as made, made.browser() as browser:
+        for task in ("write the backup", "write the backup", "another"):
+            await browser.post("/runs", json={"task": task, "wait": 30})
+        failed = (await browser.get("/")).text.partition('id="now-failed"')[2].partition("</section>")[0]
+        rows = [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in re.findall(r"<li>.*?</li>", failed)]
+        assert [re.sub(r" \d\S+Z", "", row) for row in rows] == [
+            "another RuntimeError: the model is down",
+            "write the backup RuntimeError: the model is down 2 times",
+        ]

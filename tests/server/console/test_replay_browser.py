@@ -1,10 +1,11 @@
 """The pages Replay and Audit, in a real browser."""
 
 import re
+from contextlib import AsyncExitStack
 
 from hookline.records import RecordHook
 
-from .browser import PHONE, accessibility_problems, expect, fits, in_browser, opened
+from .browser import LOST, PHONE, accessibility_problems, expect, fits, in_browser, opened
 from .rig import console
 from .test_audit import ended, forge, write
 from .test_replay import STRICT, agent
@@ -42,6 +43,25 @@ async def test_rules_are_tried_on_chosen_runs_and_the_differences_appear(browser
                 await expect(row.locator("[data-label=Recorded]")).to_have_text(re.compile(r"^\s*passed\s*$"))
                 await expect(row.locator("[data-label=Replayed]")).to_contain_text("blocked by careful")
                 assert await fits(page)
+
+
+async def test_a_try_that_the_server_has_forgotten_stays_as_it_was_and_says_so(browser, tmp_path):
+    (tmp_path / "strict.py").write_text(STRICT)
+    hooks = [RecordHook(tmp_path / "records")]
+    async with AsyncExitStack() as servers:
+        server = console(tmp_path, agent(tmp_path, *hooks), rules=["strict.py"])
+        made = await servers.enter_async_context(server)
+        async with made.browser() as client:
+            await client.post("/runs", json={"task": "the roof", "wait": 30})
+        async with opened(browser, made, "/console/replay", allowed=(LOST, "404")) as page:
+            await page.check(".choose")
+            await page.click("text=Try on the chosen runs")
+            await expect(page.locator("#replay-head")).to_contain_text("No decision would differ")
+            await servers.aclose()
+            async with console(tmp_path, agent(tmp_path), port=int(made.url.rpartition(":")[2])):
+                gone = "The server no longer has what this page shows."
+                await expect(page.locator(".connection")).to_contain_text(gone)
+                await expect(page.locator("#replay-head")).to_contain_text("No decision would differ")
 
 
 async def test_a_new_run_appears_in_the_list_and_what_was_chosen_stays_chosen(browser, tmp_path):

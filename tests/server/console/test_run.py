@@ -4,6 +4,8 @@ import asyncio
 import html
 import json
 import re
+import time
+from types import SimpleNamespace
 
 import pytest
 from starlette.applications import Starlette
@@ -113,6 +115,18 @@ async def test_of_many_rules_those_that_spoke_have_a_column_and_the_others_are_o
         ]
         (folded,) = [title for state, title in gates(row(html, "1.2")) if state == "folded" and "rule_0" in title]
         assert "rule_19" in folded
+
+
+async def test_one_call_in_full_folds_the_rules_that_let_it_pass_if_there_are_many(tmp_path):
+    silent = [guard(BEFORE_TOOL, name=f"rule_{n}")(lambda ctx, request: None) for n in range(20)]
+    async with console(tmp_path, Work(hooks=silent).agent) as made, made.logged_in(*RIGHTS) as browser:
+        run = await start(browser)
+        await finished(browser, run)
+        drawer = await call_of(browser, run, "1.2")
+        (folded,) = re.findall(r"<details.*?</details>", drawer, re.DOTALL)
+        assert "hooks passed" in text_of(folded)
+        assert all(f"rule_{n} passed" in text_of(folded) for n in range(20))
+        assert "tidy changed" in text_of(drawer.replace(folded, ""))
 
 
 async def test_one_call_in_full_has_its_arguments_verdicts_and_what_the_model_reads(tmp_path):
@@ -377,6 +391,15 @@ async def test_a_call_that_nobody_answered_no_longer_looks_as_if_it_waits(tmp_pa
         assert "careful asked without answer" in text_of(drawer)
 
 
+async def test_the_strip_of_a_run_that_goes_on_reaches_to_the_present(tmp_path, monkeypatch):
+    async with console(tmp_path, cleaner()) as made, made.logged_in(*RIGHTS) as browser:
+        run, _ = await waiting_call(made, browser)
+        monkeypatch.setattr("hookline.server.console.run.time", SimpleNamespace(time=lambda: time.time() + 100))
+        strip = (await page_of(browser, run)).partition('id="run-strip"')[2].partition("</section>")[0]
+        (folded,) = re.findall(r"<title>waited ([^<]*) for a person", strip)
+        assert folded.startswith("1 min 4")
+
+
 async def test_a_waiting_call_is_decided_on_the_page_of_its_run(tmp_path):
     async with console(tmp_path, cleaner()) as made, made.logged_in(*RIGHTS) as browser:
         run, waiting = await waiting_call(made, browser)
@@ -481,6 +504,7 @@ async def test_a_long_text_is_shown_in_part_and_a_file_has_all_of_it(tmp_path):
         for query in ("", "&from=record"):
             shown = html.unescape(await call_of(browser, run, "1.1", query))
             assert len(shown) < 60_000
+            assert "The model reads 200,001 characters" in text_of(shown)
             links = re.findall(r'<a href="(/console/runs/[^"]*)" download>', shown)
             files = [await browser.get(each) for each in links]
             assert [each.text for each in files] == [f"path:\n{long['path']}\n\nnote:\nb", result]

@@ -65,6 +65,20 @@ async def test_runs_are_listed_with_their_status_and_verdicts_and_the_newest_is_
         assert f'href="/console/runs/{first["id"]}"' in rows[2]
 
 
+async def test_a_run_that_waits_says_for_what_and_its_line_has_the_question_once(tmp_path):
+    async with console(tmp_path, cleaner()) as made, made.browser() as browser:
+        _, denied = await waiting_call(made, browser, "a.txt")
+        await browser.post(f"/approvals/{denied.id}", json={"decision": "deny", "digest": denied.digest})
+        await browser.get(f"/runs/{denied.root_id}?wait=60")
+        await waiting_call(made, browser, "b.txt")
+        page = (await browser.get("/console/runs")).text
+        waiting, ended = page.partition('<tbody id="runs-rows"')[2].split("<tr ")[1:]
+        assert "careful asks: May this file go?" in waiting
+        assert re.findall(r'<g class="g (\w+)"', waiting) == ["waits"]
+        assert "careful asks" not in ended
+        assert re.findall(r'<g class="g (\w+)"', ended) == ["denied"]
+
+
 FOUND = {
     "": "hd",
     "status=completed": "hd",

@@ -83,7 +83,7 @@ async def test_the_keyboard_goes_through_approvals_and_a_run_in_the_order_of_rea
         run, _ = await waiting_call(made, client)
         card = [
             "Arguments",
-            "the run",
+            "the run “a.txt”",
             "Approve a",
             "How long the approval holds",
             "Deny d",
@@ -95,5 +95,6 @@ async def test_the_keyboard_goes_through_approvals_and_a_run_in_the_order_of_rea
         async with opened(browser, made, f"/console/runs/{run}") as page:
             await expect(page.locator("[id='row-1.1']")).to_be_visible()
             found = await order(page, 40)
+            card[1] = "the run"
             wanted = ["Runs", "Send", "Cancel …", *card, "Find in the calls", "delete"]
             assert [each for each in found if each in wanted][: len(wanted)] == wanted  # then it begins again

@@ -1,5 +1,7 @@
 """A part of a run that took time, and where it is drawn."""
 
+from itertools import pairwise
+
 from hookline.explain.totals import SubagentTotals
 from hookline.explain.view import DecisionView, ModelCall, MomentView, RunView, StepView, ToolCallView, count_totals
 from hookline.server.console.lines import Fires
@@ -73,6 +75,21 @@ def test_verdicts_are_marks_that_name_the_hook_and_lead_to_the_row():
         ("blocked", f"0.{n}", "t: blocked by no_deleting: rule 3") for n in range(3)
     ]
     assert marks[0].x < marks[1].x < marks[2].x  # they do not lie on one another
+
+
+def test_a_long_run_has_no_more_marks_than_can_be_told_apart_and_keeps_those_that_matter_most():
+    changed = [DecisionView("tidy", "rewrite", "replace", refused=False)]
+    blocked = [DecisionView("no_deleting", "guard", "block", "rule 3", refused=True)]
+    calls = [
+        ToolCallView(str(n), "t", n / 10, moments=[MomentView(n, "before_tool", n / 10, decisions=said)])
+        for n, said in enumerate(blocked if n % 100 == 50 else changed for n in range(1000))
+    ]
+    marks = drawn(*calls, until=100.0).marks
+    assert len(marks) <= 81
+    assert sum(mark.state == "blocked" for mark in marks) == 10
+    assert "no_deleting: rule 3 · 12 more here" in next(mark.title for mark in marks if mark.state == "blocked")
+    gaps = [b.x - a.x for a, b in pairwise(marks)]
+    assert min(gaps) > 1.0
 
 
 def test_the_row_of_a_step_counts_tokens_and_verdicts_inside_it():

@@ -46,7 +46,7 @@ def _explain(error: ValidationError) -> tuple[str, str]:
     )
     place = ".".join(str(name) for name in first["loc"] if not str(name)[:1].isupper())  # without names of classes
     if first in kinds:
-        known = sorted({each["ctx"]["expected"] for each in kinds if each["loc"][:-2] == first["loc"][:-2]})
+        known = sorted({each.get("ctx", {})["expected"] for each in kinds if each["loc"][:-2] == first["loc"][:-2]})
         return place, f"is not valid: expected {' or '.join(known)}"
     if first["type"] in _NO_OBJECT:
         return place, "is not valid: expected an object"

@@ -81,7 +81,7 @@ class ConsoleApi:
             RunsPages(service, keys, self._live),
             RunPage(service, keys, self._live, records, is_audited=log.is_on),
             FiguresPages(service, keys, self._live, limits),
-            ApprovalsPage(approvals, keys, self._live),
+            ApprovalsPage(approvals, service.store, keys, self._live),
             ReplayPages(replays, service, self._live),
             AuditPages(log, keys, self._live),
             FindPage(service, self._live),

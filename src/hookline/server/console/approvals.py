@@ -11,10 +11,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from ..._base.text import shorten
 from ..._base.workers import in_thread
 from ...stores.approvals import ApprovalRow, exact_pattern
 from ...stores.callers import Caller
 from ...stores.keys import KeyStore
+from ...stores.runs import RunStore
 from ..approvals import ApprovalService, Decision
 from ..errors import ApiError
 from ..routing import Endpoint, caller_of, correlation_of, json_response
@@ -28,6 +30,8 @@ WAITING = "approvals-waiting"
 PARTS = ("count", "decided", "grants")
 MAX_WAITING = 100
 MAX_DECIDED = 30
+_TASK = 100
+"""Characters of the task of the run that asks."""
 MAX_FORM = 500_000
 """Longest form in bytes: it can contain the edited arguments of a call."""
 
@@ -37,12 +41,14 @@ class ApprovalsPage:
 
     Args:
         approvals: decides about calls.
+        runs: the runs that ask.
         keys: the names of callers; ``None`` if the host application knows them.
         live: keeps open pages up to date.
     """
 
-    def __init__(self, approvals: ApprovalService, keys: KeyStore | None, live: LiveViews) -> None:
+    def __init__(self, approvals: ApprovalService, runs: RunStore, keys: KeyStore | None, live: LiveViews) -> None:
         self._approvals = approvals
+        self._runs = runs
         self._keys = keys
         self._live = live
 
@@ -100,9 +106,12 @@ class ApprovalsPage:
             "may_decide": caller.may("approve"),
         }
         parts = draw_all("approvals_sections.html", base, "approvals", PARTS, **values)
-        names = caller_names(self._keys)
+        names, tasks = caller_names(self._keys), open_tasks(self._runs, caller.owner) if waiting else {}
         # The oldest call is the first, so that a new one does not move the others.
-        return parts | {card_id(row.id): approval_card(row, caller, names, base) for row in reversed(waiting)}
+        return parts | {
+            card_id(row.id): approval_card(row, caller, names, base, task=tasks.get(row.root_id, ""))
+            for row in reversed(waiting)
+        }
 
 
 def card_id(id: str) -> str:
@@ -110,8 +119,20 @@ def card_id(id: str) -> str:
     return f"approval-{id}"
 
 
+def open_tasks(store: RunStore, owner: str | None) -> dict[str, str]:
+    """Return the tasks of the runs that may wait for a decision, by their ids."""
+    found = store.runs(MAX_WAITING, outermost=True, owner=owner, states=("running", "waiting"))
+    return {run.id: run.task for run in found}
+
+
 def approval_card(
-    row: ApprovalRow, caller: Caller, names: Mapping[str, str], base: str, next: str = PATH, into: str = WAITING
+    row: ApprovalRow,
+    caller: Caller,
+    names: Mapping[str, str],
+    base: str,
+    next: str = PATH,
+    into: str = WAITING,
+    task: str = "",
 ) -> str:
     """Render a waiting call, with its buttons if the caller may decide.
 
@@ -122,6 +143,7 @@ def approval_card(
         base: the path at which the server is mounted.
         next: the page that follows a decision in a browser without scripts.
         into: the id of the element that a new card is added to.
+        task: the task of the run, if it is known.
     """
     id = card_id(row.id)
 
@@ -139,6 +161,7 @@ def approval_card(
             pattern=exact_pattern(row.arguments),
             next=next,
             into=into,
+            task=shorten(" ".join(task.split()), _TASK),
         )
 
     return draw(id, make, tag="article", into=into)

@@ -45,6 +45,8 @@ BEFORE: Mapping[str, str] = {
     "month": "the 30 days before",
 }
 """The period beside which the figures of each period are shown."""
+MAX_ROWS = 50
+"""Maximum number of rows of a table of the cost. The API has all."""
 MAX_LIMITS = 100
 """Maximum number of accounts shown under the spending limits."""
 DELAY = 2.0
@@ -218,6 +220,7 @@ class FiguresPages:
             "is_admin": caller.owner is None,
             "owner_of": partial(names_of, caller, caller_names(self._keys)),
             "query": query,
+            "most": MAX_ROWS,
         }
         return draw_all("cost_sections.html", base, "cost", COST_PARTS, **values)
 

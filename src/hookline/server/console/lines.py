@@ -14,6 +14,8 @@ MAX_SLOTS = 12
 BEFORE_MODEL = ("before_step", "before_llm")
 """Points whose gates belong to the model call that follows. A prompt is built once, at the start of a run."""
 _STEP, _GAP, _CALL, _EDGE = 18, 7, 22, 8
+_WIDTHS = (144, 208, 272, 352, 448)
+"""Widths of the column of the lines on the page of a run."""
 
 
 def gate_call(point: str, gate: Gate) -> GateCall:
@@ -139,6 +141,12 @@ class Slots:
     def folded(self) -> list[str]:
         """The rules without a column."""
         return [hook for _, hook in sorted(self._folded)]
+
+    @property
+    def wide(self) -> int:
+        """How wide the column of the lines is, from 1 to 5: see run.css."""
+        names = 57 if self.slots else 0  # the name above the last rule leans over it
+        return next((n for n, width in enumerate(_WIDTHS, 1) if self.width + names <= width), len(_WIDTHS))
 
     @property
     def key(self) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from functools import cache, partial
 
 import msgspec
@@ -17,7 +18,7 @@ from ...stores.run_queries import open_runs, queue_state, refusals
 from ...stores.runs import RunRecord, RunStore
 from ..routing import Endpoint, caller_of
 from ..runs import RunService
-from .approvals import approval_card, card_id
+from .approvals import approval_card, card_id, open_tasks
 from .filters import RefusalsQuery
 from .live import LiveViews, Render
 from .login import page_endpoint
@@ -28,8 +29,8 @@ STUCK_SECONDS = 60.0
 """Seconds without an event after which a run that is not waiting for a person is called stuck."""
 DAY = 86400.0
 ROWS = 20
-FAILED, DENIALS = 8, 50
-"""Number of failed runs that are listed, and of denials that are looked through for their reasons."""
+FAILED, NEWEST = 8, 50
+"""Number of failures that are listed, and of failed runs and of denials that are looked through."""
 PARTS = ("counts", "queue", "waiting", "stuck", "running", "failed", "blocked")
 
 
@@ -91,9 +92,11 @@ class NowPage:
         made = draw_all("now_sections.html", base, "now", PARTS, **values)
         names = caller_names(self._keys)
         rows = waiting()
+        tasks = open_tasks(service.store, owner) if rows else {}
         # The oldest call is the first, so that a new one does not move the others.
         return made | {
-            card_id(row.id): approval_card(row, caller, names, base, "/", "now-asks") for row in reversed(rows)
+            card_id(row.id): approval_card(row, caller, names, base, "/", "now-asks", tasks.get(row.root_id, ""))
+            for row in reversed(rows)
         }
 
 
@@ -113,12 +116,19 @@ def _refused(store: RunStore, owner: str | None) -> list[RefusalGroup]:
     groups = refusal_groups(store, "day", owner=owner)[:ROWS]
     if not any(group.by for group in groups):
         return groups
-    newest = refusals(store, DENIALS, owner=owner, verb="denied", since=time.time() - DAY)
+    newest = refusals(store, NEWEST, owner=owner, verb="denied", since=time.time() - DAY)
     reasons = {each.by: each.reason for each in reversed(newest)}
     return [msgspec.structs.replace(group, reason=reasons.get(group.by, "")) if group.by else group for group in groups]
 
 
-def _failed(store: RunStore, owner: str | None) -> list[RunRecord]:
-    """Return the newest runs that failed in the last 24 hours."""
+def _failed(store: RunStore, owner: str | None) -> list[tuple[RunRecord, int]]:
+    """Return the newest runs that failed in the last 24 hours, each with how often its task failed for its reason."""
     states = ("failed", "interrupted")
-    return store.runs(FAILED, outermost=True, owner=owner, states=states, created_from=time.time() - DAY)
+    found = store.runs(NEWEST, outermost=True, owner=owner, states=states, created_from=time.time() - DAY)
+    counts = Counter(map(_failure, found))
+    newest = {_failure(run): run for run in reversed(found)}
+    return [(run, counts[_failure(run)]) for run in found if newest[_failure(run)] is run][:FAILED]
+
+
+def _failure(run: RunRecord) -> tuple[str, str, str]:
+    return run.agent, run.task, run.error or run.reason or run.status

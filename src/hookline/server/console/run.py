@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -16,7 +18,16 @@ from ..._base.workers import in_thread
 from ...explain.from_events import LIMIT, EventsView
 from ...explain.from_facts import stored_view
 from ...explain.gates import GateCall
-from ...explain.view import TEXT_LIMIT, DecisionView, ModelCall, NestedRun, RunView, ToolCallView, count_totals
+from ...explain.view import (
+    TEXT_LIMIT,
+    DecisionView,
+    ModelCall,
+    NestedRun,
+    RunView,
+    ToolCallView,
+    count_totals,
+    whole_length,
+)
 from ...stores.approvals import ApprovalRow
 from ...stores.callers import Caller
 from ...stores.keys import KeyStore
@@ -27,7 +38,7 @@ from ..replay import tape_response
 from ..routing import Endpoint, caller_of, json_response
 from ..runs import RunService
 from .approvals import approval_card, card_id
-from .lines import Fires
+from .lines import MAX_SLOTS, Fires
 from .live import LiveViews, Render
 from .login import form, page_endpoint, wants_sections
 from .render import base_of, caller_names, fragment, names_of, page
@@ -51,6 +62,8 @@ CALL = "/console/runs/{id}/call"
 TEXT = "/console/runs/{id}/text"
 TEMPLATE = "run_sections.html"
 _WHOLE = 10_000_000
+ALONE = 3
+"""Of a call with many gates, this many in a row that let it pass are shown one by one."""
 """Number of characters of a text in a file; a page shows fewer."""
 PARTS = ("head", "actions", "strip", "cols", "older")
 
@@ -324,7 +337,8 @@ class RunSections:
         if is_open:
             count_totals(view)
         tree = Tree(view, run.id, fires or Fires(()), is_open=is_open)
-        strip = Strip(tree, max(view.until, view.elapsed))
+        now = time.time() - view.time if is_open and view.time else 0.0  # what goes on is as long as it lasts
+        strip = Strip(tree, max(view.until, view.elapsed, now))
         everything = list(tree.walk())
         first = max(0, count - MAX_STEPS) if self._first is None else min(self._first, max(0, count - 1))
         shown = range(first, min(count, first + MAX_STEPS))
@@ -407,14 +421,24 @@ def _draw_call(row: Row, view: RunView, base: str, texts: Mapping[str, str], *, 
         view=view,
         call=row.item if isinstance(row.item, ToolCallView) else None,
         model=row.item if isinstance(row.item, ModelCall) else None,
-        before=[each for each in gates if each.gate.key[0] < 2],
-        after=[each for each in gates if each.gate.key[0] >= 2],
+        before=_parts([each for each in gates if each.gate.key[0] < 2], few=len(gates) <= MAX_SLOTS),
+        after=_parts([each for each in gates if each.gate.key[0] >= 2], few=len(gates) <= MAX_SLOTS),
         others=others,
         moments=moments,
         is_open=is_open,
         texts=texts,
+        sizes={name: sum(map(whole_length, parts.values())) for name, parts in _texts(row).items()},
         counted=counted,
     )
+
+
+def _parts(gates: Sequence[Shown], *, few: bool) -> list[list[Shown]]:
+    """Return gates in parts that are shown together: unless there are few, those in a row that let the call pass."""
+    found: list[list[Shown]] = []
+    for quiet, part in groupby(gates, key=lambda each: each.gate.state == "passed" and not each.decisions):
+        each = list(part)
+        found += [each] if quiet and not few and len(each) > ALONE else [[one] for one in each]
+    return found
 
 
 def _is_at(decided: Decided, gate: GateCall) -> bool:

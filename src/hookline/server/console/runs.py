@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..._base.workers import in_thread
-from ...explain.gates import GateCall
+from ...explain.gates import STRENGTH, GateCall
 from ...explain.words import gate_of, verb_words
 from ...stores.callers import Caller
 from ...stores.facts import Gate
@@ -37,6 +37,7 @@ RUNS, BLOCKED = "/console/runs", "/console/blocked"
 LIVE = "/console/live"
 ROWS = 50
 MAX_GROUPS, EVENTS, NEWEST = 200, 5, 300
+MAX_WAITING = 200
 """Number of groups of refusals, of events in each of them, and of the newest refusals that are looked through."""
 MAX_COUNT = 5_000
 """How far the runs of a state are counted."""
@@ -159,6 +160,7 @@ class RunsPages:
             "more": query.query(before=last) if last else "",
             "search": found,
             "lines": {run.id: _run_line(run, times.get(run.id, ())) for run in runs},
+            "questions": self._questions(caller) if any(run.status == "waiting" for run in runs) else {},
             "owner_of": partial(names_of, caller, names),
             "query": query,
         }
@@ -225,7 +227,21 @@ class RunsPages:
             verb=query.verb,
         )[:MAX_GROUPS]
         newest = refused_calls(store, NEWEST, **chosen)
-        return [(group, [_shortened(*each) for each in newest if _is_in(group, each[0])][:EVENTS]) for group in groups]
+        found = []
+        for group in groups:
+            events = [_shortened(*each) for each in newest if _is_in(group, each[0])][:EVENTS]
+            # People, and hooks that fail, give each time a reason of their own: the newest is shown.
+            reason = group.reason or (events[0][0].reason if events else "")
+            found.append((msgspec.structs.replace(group, reason=reason), events))
+        return found
+
+    def _questions(self, caller: Caller) -> dict[str, str]:
+        """Return what runs wait for, by their ids: the question of the call that waits longest."""
+        waiting = self._service.approvals.rows(status="pending", owner=caller.owner, limit=MAX_WAITING)
+        return {
+            row.root_id: "; ".join(f"{each.hook or 'a hook'} asks: {each.text}" for each in row.questions)
+            for row in waiting
+        }
 
     async def _counts(self, query: RunsQuery, caller: Caller) -> dict[str, int]:
         """Return the number of runs in each state; none for filters that look at each run."""
@@ -275,7 +291,6 @@ class RunLine(NamedTuple):
 
 
 _LINE, _APART, _MARKS = 156.0, 8.0, 18
-_WEIGHT = ("passed", "changed", "unanswered", "asked", "waits", "failed", "blocked", "denied")
 
 
 def _run_line(run: RunRecord, verdicts: Sequence[tuple[float, str]]) -> RunLine:
@@ -285,13 +300,27 @@ def _run_line(run: RunRecord, verdicts: Sequence[tuple[float, str]]) -> RunLine:
     end = _LINE if run.ended is not None else _LINE * 0.85
     places: dict[int, tuple[str, str]] = {}
     spoken = [(at, verb) for at, verb in verdicts if verb not in QUIET]
-    for at, verb in spoken:
+    drawn = _answered(spoken, waits=run.status == "waiting")
+    for at, verb in drawn:
         place = int(min(max((at - began) / length, 0.0), 1.0) * (end - 10) / _APART)
         state = gate_of(verb)
         known = places.get(place)
-        if known is None or _WEIGHT.index(state) > _WEIGHT.index(known[0]):
+        if known is None or STRENGTH.index(state) > STRENGTH.index(known[0]):
             places[place] = state, verb_words(verb)[0]
     marks = [(8.0 + place * _APART, *said) for place, said in sorted(places.items())]
     counts = Counter(verb_words(verb)[0] for _, verb in spoken)
     words = ", ".join(f"{count} \u00d7 {word}" if count > 1 else word for word, count in counts.items())
-    return RunLine(marks, end, max(0, len(spoken) - len(marks)), words or "no verdicts")
+    return RunLine(marks, end, max(0, len(drawn) - len(marks)), words or "no verdicts")
+
+
+def _answered(verdicts: Sequence[tuple[float, str]], *, waits: bool) -> list[tuple[float, str]]:
+    """Return verdicts without the questions that were denied or wait: the denial or the end of the line says so."""
+    found: list[tuple[float, str]] = []
+    for at, verb in (*verdicts, *([(0.0, "")] if waits else [])):
+        if verb in ("denied", ""):
+            asked = next((n for n in reversed(range(len(found))) if found[n][1] == "ask"), None)
+            if asked is not None:
+                del found[asked]
+        if verb:
+            found.append((at, verb))
+    return found

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import msgspec
 
 from ..._base.text import shorten
-from ...explain.gates import GateCall, strongest
+from ...explain.gates import STRENGTH, GateCall, strongest
 from ...explain.view import (
     EventView,
     Item,
@@ -283,6 +283,8 @@ _LONG, _FOLDED = 5.0, 0.08
 _NICE = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200)
 _JOIN = 0.12
 _APART = 1.15
+_MARKS = 80
+"""Marks that have room beside one another."""
 
 
 class Strip:
@@ -314,7 +316,7 @@ class Strip:
         self.folds = [Fold(self.x(a), round(self.x(b) - self.x(a), 2), b - a) for a, b in self._waits]
         bars = [bar for row, found in timed for bar in self._bars(row, found)]
         self.bars = _merged(bars)
-        self.marks = _apart([mark for row in rows for mark in self._marks(row)])
+        self.marks = _told_apart([mark for row in rows for mark in self._marks(row)])
         self.ticks = self._ticks()
 
     def x(self, at: float) -> float:
@@ -401,9 +403,15 @@ def _merged(bars: Iterable[StripBar]) -> list[StripBar]:
     return found
 
 
-def _apart(marks: Iterable[StripMark]) -> list[StripMark]:
-    """Move marks that lie on one another apart, as far as there is room for them."""
+def _told_apart(marks: Iterable[StripMark]) -> list[StripMark]:
+    """Return marks that can be told apart: of more than have room, the strongest of each place says how many it hides.
+
+    Marks that lie on one another are moved apart, as far as there is room for them.
+    """
     found = sorted(marks, key=lambda mark: mark.x)
+    if len(found) > _MARKS:
+        together = groupby(found, key=lambda mark: int(mark.x * _MARKS / 100))
+        found = [_strongest(list(each)) for _, each in together]
     apart = min(_APART, 96 / max(1, len(found)))
     places = [min(max(mark.x, 0.5), 99.2) for mark in found]
     for _ in range(4):
@@ -413,3 +421,9 @@ def _apart(marks: Iterable[StripMark]) -> list[StripMark]:
                 places[n] = max(0.5, places[a] - (apart - gap) / 2)
                 places[b] = min(99.2, places[n] + apart)
     return [StripMark(round(x, 2), mark.state, mark.key, mark.title) for x, mark in zip(places, found, strict=True)]
+
+
+def _strongest(marks: Sequence[StripMark]) -> StripMark:
+    first = max(marks, key=lambda mark: STRENGTH.index(mark.state))
+    title = f"{first.title} · {len(marks) - 1} more here" if len(marks) > 1 else first.title
+    return StripMark(first.x, first.state, first.key, title)

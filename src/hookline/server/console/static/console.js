@@ -97,7 +97,9 @@
 
   const clock = new Intl.DateTimeFormat([], { timeStyle: "medium" });
   const short = new Intl.DateTimeFormat([], { timeStyle: "short" });
-  const calendar = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "short" });
+  const dates = { month: "short", day: "numeric", hour: "numeric", minute: "2-digit" };
+  const recent = new Intl.DateTimeFormat([], dates);
+  const calendar = new Intl.DateTimeFormat([], { ...dates, year: "numeric" });
   const dated = new WeakMap(); // the day on which each time was written, and the time
 
   /** Durations are counted here, so that the server need not send them again every second. Times are local. */
@@ -106,11 +108,13 @@
     for (const each of document.querySelectorAll("time[data-since]")) {
       each.textContent = duration(Math.max(0, now - Number(each.dataset.since)));
     }
-    const day = new Date().toDateString();
+    const today = new Date();
+    const day = today.toDateString();
     for (const each of document.querySelectorAll("time[data-at]")) {
       if (dated.get(each) === day + each.dateTime) continue;
       const at = new Date(each.dateTime);
-      each.textContent = (each.dataset.at === "short" ? short : at.toDateString() === day ? clock : calendar).format(at);
+      const date = at.getFullYear() === today.getFullYear() ? recent : calendar;
+      each.textContent = (each.dataset.at === "short" ? short : at.toDateString() === day ? clock : date).format(at);
       dated.set(each, day + each.dateTime);
     }
   }
@@ -171,7 +175,8 @@
   });
   let going = 0;
   document.addEventListener("keydown", (event) => {
-    const typing = event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]");
+    const field = event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]");
+    const typing = field && !field.closest("dialog:not([open])"); // a field keeps the focus for a moment after its dialog closed
     if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
       if (openDialog("find")) event.preventDefault();
     } else if (!typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
@@ -275,10 +280,12 @@
     if (late === 2 && !said) notice(stream.readyState === EventSource.OPEN ? SILENT : LOST);
     if (late && Date.now() - heard > AGAIN_AFTER) { disconnect(); connect(); }
   }, 400);
-  /** Show the page to log in if the login has ended: the server sends a page that is loaded there. Otherwise try again. */
+  /** Show the page to log in if the login has ended: the server sends a page that is loaded there. What is gone stays
+   *  as it was shown. Otherwise try again. */
   async function refused() {
     const answer = await load(location.href, { method: "HEAD" }).catch(() => null);
     if (answer?.status === 401) { location.reload(); return; }
+    if (answer?.status === 404) { notice("The server no longer has what this page shows."); return; }
     if (answer) notice("The server sends no news of this page. Trying again …");
     setTimeout(connect, answer ? 5000 : 2000);
   }
