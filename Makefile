@@ -9,7 +9,7 @@ ALL_EXTRAS := all
 # Tests start hundreds of Python processes, which would compile everything anew without bytecode files.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow test-postgresql fuzz chaos cover cover-core mutants test-adapters test-kits bench agentdojo debian dist docs clean
+.PHONY: run test test-slow test-postgresql fuzz chaos cover cover-core mutants test-adapters test-agents test-kits bench agentdojo debian dist docs clean
 
 # $(call quietly,TEXT,COMMAND) prints TEXT with the elapsed seconds while COMMAND runs, and its output only if it fails.
 define quietly
@@ -59,10 +59,16 @@ test-slow: $(VENV)/.dev debian
 test-postgresql: $(VENV)/.dev debian
 	@$(BIN)/pytest -n 3 --database postgresql -m $(if $(SLOW),slow,"not slow") tests/stores tests/server tests/channels
 
-# The adapters with their frameworks installed, each in an environment of its own: about 5 minutes the first time.
+# The adapters with the oldest and the newest version of their frameworks, each in an environment of its own: about 10 minutes the
+# first time. The last lines say which frameworks have a newer release.
 # ONLY=langchain takes one of them; RESULTS=1 writes what the suite finds, for the table in the documentation.
 test-adapters: $(VENV)/.dev
 	@$(BIN)/python tests/adapters/run.py $(ONLY) $(if $(RESULTS),--write-results)
+
+# hookline agent-hook in the real coding agents, with a model of ours: installed from npm in .venv/agents, then about 4 minutes.
+# ONLY=gemini takes one of them.
+test-agents: $(VENV)/.dev
+	@$(BIN)/python -m tests.agents.run $(ONLY)
 
 # Programs that others wrote, against a real server: installed from PyPI and npm, each in an environment of its own.
 # ONLY=llm takes one of them; RESULTS=1 writes what they find, for the table in the documentation.

@@ -20,7 +20,8 @@ FINAL = "done"
 class Spec:
     """One measurement: hooks on each main point (none, sync or async), steps, seconds the model sleeps.
 
-    With ``adapter``, the hooks are those of Hookline in the loop of the peer, or there are none but the adapter.
+    With ``adapter``, the hooks are those of Hookline in the loop of the peer, or there are none but the adapter. With
+    ``guard`` as hooks, there is one, on tool calls.
     """
 
     hooks: str = "none"
@@ -38,6 +39,8 @@ class Spec:
         """Return hooks of Hookline that do nothing, for an adapter."""
         from peers.hookline_ import MAIN, noop
 
-        from hookline import hook
+        from hookline import BEFORE_TOOL, guard, hook
 
+        if self.hooks == "guard":
+            return [guard(BEFORE_TOOL, name="noop")(noop)]
         return [] if self.hooks == "none" else [hook(*MAIN, name=f"noop{number}")(noop) for number in range(self.n)]

@@ -35,7 +35,7 @@ WORDS = {
     "docs/guides/evidence": "backtest replay regression rule history",
     "docs/guides/providers": "ollama vllm lm studio groq mistral gemini azure bedrock deepseek openrouter vertex "
     "together fireworks xai grok",
-    "docs/guides/protect-claude-code": "claude code hooks protect PreToolUse",
+    "docs/guides/coding-agents": "claude code codex copilot gemini cursor opencode qwen hooks protect PreToolUse",
     "docs/guides/claude-code-hooks": "claude code hooks scripts settings.json PreToolUse",
     "docs/guides/testing": "test a hook unit test pytest fake model",
     "docs/reference/hooks/sensitive_data": "pii personal data redact mask secrets gdpr anonymize",

@@ -4,11 +4,11 @@ from section import Section
 
 from . import (
     adapters,
+    agent_hook,
     agentdojo_,
     audit,
     backtest,
     builtins,
-    claude_hook,
     commands,
     concurrent,
     console,
@@ -59,7 +59,7 @@ SECTIONS: dict[str, Section] = {
         sandbox,
         commands,
         adapters,
-        claude_hook,
+        agent_hook,
         telemetry,
         explain,
         gateway,

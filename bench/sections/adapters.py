@@ -14,6 +14,18 @@ KINDS = {
     "own hooks": {"hooks": "async"},
 }
 
+SHORT, LONG = 10, 200
+GROWN = {
+    f"{kind} {steps}": {**spec, "steps": steps}
+    for steps in (SHORT, LONG)
+    for kind, spec in {
+        "bare": {},
+        "guard": {"adapter": True, "hooks": "guard"},
+        "own": {"hooks": "async", "n": 1},
+    }.items()
+}
+"""Runs of two lengths: bare, with one guard, and with one hook of the framework on each point."""
+
 
 def measure(lab: Lab) -> dict[str, Any]:
     taken: dict[str, dict[str, list[float]]] = {}
@@ -21,7 +33,15 @@ def measure(lab: Lab) -> dict[str, Any]:
     for peer in lab.turns(peers, lab.pick(5, 1), title):
         for kind, times in lab.peer(peer, "loop", specs=KINDS, reps=lab.pick(10, 1)).items():
             taken.setdefault(peer, {}).setdefault(kind, []).extend(times)
+    for peer in lab.turns(peers, 1, title):
+        for kind, times in lab.peer(peer, "loop", specs=GROWN, reps=lab.pick(3, 1)).items():
+            taken[peer].setdefault(kind, []).extend(times)
     return {peer: {kind: spread(times) for kind, times in kinds.items()} for peer, kinds in taken.items()}
+
+
+def added(kinds: Any, kind: str, steps: int) -> str:
+    """Return what hooks add to a step of a run with so many steps."""
+    return f"{number(kinds[f'{kind} {steps}']['median'] - kinds[f'bare {steps}']['median'])} µs"
 
 
 def render(data: Any) -> str:
@@ -46,11 +66,41 @@ def render(data: Any) -> str:
         "ratio",
         "10 of its own",
     ]
-    return prose(
-        "The standard run of ten steps in the loop of each framework: CPU time for a step, bare, with the adapter "
-        "and no hooks, with the adapter and ten async hooks that do nothing before and after the run, each model call "
-        "and each tool call, and with ten hooks of the framework itself instead."
-    ) + table(head, rows)
+    grown_head = [
+        "",
+        f"a bare step of {SHORT}",
+        "one guard adds",
+        "one of its own adds",
+        f"a bare step of {LONG}",
+        "one guard adds",
+        "one of its own adds",
+    ]
+    grown = [
+        [
+            title(peer),
+            shown(kinds[f"bare {SHORT}"], "µs"),
+            added(kinds, "guard", SHORT),
+            added(kinds, "own", SHORT),
+            shown(kinds[f"bare {LONG}"], "µs"),
+            added(kinds, "guard", LONG),
+            added(kinds, "own", LONG),
+        ]
+        for peer, kinds in sorted(data.items())
+        if f"bare {LONG}" in kinds
+    ]
+    return (
+        prose(
+            "The standard run of ten steps in the loop of each framework: CPU time for a step, bare, with the adapter "
+            "and no hooks, with the adapter and ten async hooks that do nothing before and after the run, each model "
+            "call and each tool call, and with ten hooks of the framework itself instead."
+        )
+        + table(head, rows)
+        + prose(
+            f"The same with one guard on tool calls, in runs of {SHORT} and of {LONG} steps, and with one hook of the "
+            "framework on each point instead."
+        )
+        + table(grown_head, grown)
+    )
 
 
 SECTION = Section("adapters", "Hookline in other frameworks", measure, render)

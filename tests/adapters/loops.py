@@ -98,7 +98,7 @@ async def in_thread(function: Callable[..., Any], *args: Any, **options: Any) ->
 
 def installed() -> list[LoopDriver]:
     """Return the drivers of Hookline's own loop, of a plain one, and of the frameworks that can be imported."""
-    names = ["hookline", "plain", *(name for name, package in FRAMEWORKS.items() if _exists(package))]
+    names = ["hookline", "plain", *(name for name, package in FRAMEWORKS.items() if is_there(package))]
     drivers = []
     for name in names:
         try:
@@ -111,7 +111,8 @@ def installed() -> list[LoopDriver]:
     return drivers
 
 
-def _exists(package: str) -> bool:
+def is_there(package: str) -> bool:
+    """Return whether a package can be imported."""
     try:
         return find_spec(package) is not None
     except ModuleNotFoundError:

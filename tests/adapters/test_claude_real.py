@@ -1,4 +1,4 @@
-"""``hookline claude-hook`` in the real Claude Code, with a local server in place of the model.
+"""``hookline agent-hook`` in the real Claude Code, with a local server in place of the model.
 
 The program is part of ``claude-agent-sdk``, which is 160 MB: only ``make test-adapters ONLY=claude_real`` installs it.
 """
@@ -133,9 +133,8 @@ def session(tmp_path):
 
     def run(rules, *calls):
         (project / "rules.py").write_text(rules)
-        command = (
-            f'{sys.executable} -P -m hookline claude-hook "$CLAUDE_PROJECT_DIR"/rules.py --idle 3 --allow-rewritten'
-        )
+        program = f"{sys.executable} -P -m hookline agent-hook --agent claude"
+        command = f'{program} "$CLAUDE_PROJECT_DIR"/rules.py --idle 3 --allow-rewritten'
         handler = [{"hooks": [{"type": "command", "command": command, "timeout": 30}]}]
         events = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop")
         (project / ".claude/settings.json").write_text(json.dumps({"hooks": dict.fromkeys(events, handler)}))

@@ -1,4 +1,4 @@
-"""``hookline claude-hook`` in the real Codex, with a local server in place of the model.
+"""``hookline agent-hook`` in the real Codex, with a local server in place of the model.
 
 The program is in ``openai-codex-cli-bin``, which is large: only ``make test-adapters ONLY=codex_real`` installs it.
 """
@@ -132,7 +132,7 @@ def session(tmp_path):
     for folder in (project, home):
         folder.mkdir(mode=0o755)
     (project / "rules.py").write_text(RULES)
-    command = f"{sys.executable} -P -m hookline claude-hook {project / 'rules.py'} --idle 3"
+    command = f"{sys.executable} -P -m hookline agent-hook --agent codex {project / 'rules.py'} --idle 3"
     handler = [{"hooks": [{"type": "command", "command": command, "timeout": 60}]}]
     events = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse")
     (home / "hooks.json").write_text(json.dumps({"hooks": dict.fromkeys(events, handler)}))

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from datetime import date
-from importlib import metadata
 from typing import Any
 
 import pytest
@@ -41,7 +40,7 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults  # noqa:
 from pydantic_ai.toolsets import WrapperToolset  # noqa: E402
 
 from hookline import HookRegistry, HookResult, RunFailedError, guard, hook, observer  # noqa: E402
-from hookline.adapters._pydantic_ai_messages import Conversation  # noqa: E402
+from hookline.adapters._pydantic_ai_messages import Conversation, reader  # noqa: E402
 from hookline.adapters.pydantic_ai import HooklineCapability  # noqa: E402
 from hookline.errors import RegistrationError  # noqa: E402
 from hookline.models import ScriptedModel, call, reply  # noqa: E402
@@ -93,12 +92,8 @@ async def test_a_second_capability_in_the_same_run_is_refused(second):
 
 async def test_an_unsupported_version_is_refused_with_the_supported_range(monkeypatch):
     monkeypatch.setattr("hookline.adapters._foreign.version", lambda package: "3.0.0")
-    with pytest.raises(RegistrationError, match=r"pydantic-ai 3\.0\.0 is not supported: .* >=2\.66,<2\.67"):
+    with pytest.raises(RegistrationError, match=r"pydantic-ai 3\.0\.0 is not supported: .* >=2\.66,<2\.69"):
         HooklineCapability(no_sudo)
-
-
-def test_the_installed_version_is_the_tested_one():
-    assert metadata.version("pydantic-ai-slim").startswith("2.66.")
 
 
 async def test_one_capability_serves_several_agents_and_runs_at_the_same_time():
@@ -739,7 +734,7 @@ HISTORY = [
 
 
 def test_messages_that_no_hook_changed_return_exactly_as_they_were():
-    conversation = Conversation("Help.", HISTORY)
+    conversation = Conversation("Help.", HISTORY, reader())
     roles = [message.role for message in conversation.messages]
     assert roles == ["system", "system", "user", "assistant", "tool", "user"]
     instructions, history = conversation.restore([message.replace() for message in conversation.messages])
@@ -748,7 +743,7 @@ def test_messages_that_no_hook_changed_return_exactly_as_they_were():
 
 
 def test_a_changed_message_keeps_its_files_and_the_other_parts_stay():
-    conversation = Conversation("Help.", HISTORY)
+    conversation = Conversation("Help.", HISTORY, reader())
     messages = list(conversation.messages)
     messages[0] = messages[0].replace(content="Help me.")
     messages[2] = messages[2].replace(content="hello")

@@ -312,13 +312,12 @@ def test_one_plugin_serves_several_agents(write):
 
 
 def test_messages_keep_their_role_and_their_error():
-    from hookline.adapters._strands_messages import read_messages
+    from hookline.adapters._strands_messages import reader
 
     use = {"toolUse": {"toolUseId": "1", "name": "read", "input": {"path": "a"}}}
     result = {"toolResult": {"toolUseId": "1", "status": "error", "content": [{"json": {"code": 5}}]}}
-    messages = read_messages(
-        [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result, {"text": "And?"}]}]
-    )
+    given = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result, {"text": "And?"}]}]
+    messages = reader().read(given).messages
     assert messages[1] == Message("tool", '{"code": 5}', (), "1", "read", is_error=True)
     assert messages[2] == Message("user", "And?")
 

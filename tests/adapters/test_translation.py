@@ -1,17 +1,27 @@
 """Messages of a framework that consist of parts: unchanged ones come back as they were."""
 
 from hookline import Message
-from hookline.adapters._translation import Group, Transcript, Translation, file_of, split_system, without_removed
+from hookline.adapters._translation import (
+    Group,
+    Reader,
+    Transcript,
+    Translation,
+    file_of,
+    split_system,
+    without_removed,
+)
 
 
 def transcript():
     """Return two messages: one of the user with an image, and one with two tool results."""
     question, results = {"id": 1}, {"id": 2}
-    made = Transcript()
-    made.add(Message("user", "Look."), "user", ["Look.", "<image>"], question)
-    made.add(Message("tool", "a", (), "1"), "user", ["result a"], results)
-    made.add(Message("tool", "b", (), "2"), "user", ["result b"], results)
-    return made, question, results
+    groups = {
+        1: [Group("user", ["Look.", "<image>"], question)],
+        2: [Group("user", ["result a"], results), Group("user", ["result b"], results)],
+    }
+    seen = {1: [Message("user", "Look.")], 2: [Message("tool", "a", (), "1"), Message("tool", "b", (), "2")]}
+    reading = Reader(lambda given: given, lambda given, _: seen[given["id"]]).read([question, results])
+    return Transcript(reading, lambda given: groups[given["id"]]), reading.messages, question, results
 
 
 def build(message, before):
@@ -24,16 +34,16 @@ def restored(made, messages, merged=()):
 
 
 def test_unchanged_messages_become_the_messages_that_they_came_from():
-    made, question, results = transcript()
-    assert restored(made, made.messages) == [
+    made, messages, question, results = transcript()
+    assert restored(made, messages) == [
         Group("user", ["Look.", "<image>"], question),
         Group("user", ["result a", "result b"], results),
     ]
 
 
 def test_a_message_whose_text_changed_keeps_its_other_parts_and_its_place():
-    made, question, results = transcript()
-    changed = [made.messages[0].replace(content="See."), made.messages[1].replace(content="[a]"), made.messages[2]]
+    made, messages, question, results = transcript()
+    changed = [messages[0].replace(content="See."), messages[1].replace(content="[a]"), messages[2]]
     assert restored(made, changed) == [
         Group("user", ["See.", "<image>"], question),
         Group("user", ["[a]", "result b"], results),
@@ -41,9 +51,9 @@ def test_a_message_whose_text_changed_keeps_its_other_parts_and_its_place():
 
 
 def test_a_new_message_takes_nothing_from_its_neighbours():
-    made, question, results = transcript()
-    messages = [Message("user", "First."), made.messages[0], *made.messages[1:], Message("user", "Last.")]
-    assert restored(made, messages) == [
+    made, messages, question, results = transcript()
+    more = [Message("user", "First."), *messages, Message("user", "Last.")]
+    assert restored(made, more) == [
         Group("user", ["First."]),
         Group("user", ["Look.", "<image>"], question),
         Group("user", ["result a", "result b"], results),
@@ -52,14 +62,14 @@ def test_a_new_message_takes_nothing_from_its_neighbours():
 
 
 def test_new_messages_of_a_merged_role_join_the_message_before():
-    made, _, results = transcript()
-    groups = restored(made, [*made.messages[1:], Message("user", "Go on.")], merged=("user",))
+    made, messages, _, results = transcript()
+    groups = restored(made, [*messages[1:], Message("user", "Go on.")], merged=("user",))
     assert groups == [Group("user", ["result a", "result b", "Go on."], results)]
 
 
 def test_a_removed_message_is_not_sent():
-    made, _, results = transcript()
-    assert restored(made, made.messages[1:]) == [Group("user", ["result a", "result b"], results)]
+    made, messages, _, results = transcript()
+    assert restored(made, messages[1:]) == [Group("user", ["result a", "result b"], results)]
 
 
 def test_the_system_prompt_is_the_text_of_all_system_messages():
@@ -114,4 +124,4 @@ def test_messages_of_earlier_requests_are_forgotten():
     both = translation()
     for number in range(100):
         both.read([{"text": str(number)}])
-    assert len(both._known) == len(both._originals) == 1
+    assert len(both._reading.originals) == len(both._reader._originals) == len(both._reader._fields) == 1

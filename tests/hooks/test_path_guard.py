@@ -575,6 +575,10 @@ PROTECTED = [
     ".githooks",
     ".gitconfig",
     ".mcp.json",
+    "opencode.json",
+    ".copilot",
+    ".copilot/hooks",
+    ".opencode",
     ".claude",
     ".claude/settings.json",
 ]

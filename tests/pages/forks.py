@@ -71,6 +71,7 @@ def run(asked, fds):
     try:
         for target, fd in enumerate(fds):
             os.dup2(fd, target)
+        sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
         os.chdir(asked["cwd"])
         os.environ.clear()
         os.environ.update(asked["env"])

@@ -289,7 +289,7 @@ SCENES = {
     "docs/guides/claude-code-hooks.md": Scene(
         turns=[{"tool": "write_file", "arguments": {"path": "app/.env", "content": "KEY=1"}}, "I may not."],
     ),
-    "docs/guides/protect-claude-code.md": Scene(exits={"hookline claude-hook rules.py --once": 2}),
+    "docs/guides/coding-agents.md": Scene(exits={"hookline agent-hook --agent codex rules.py --once": 2}),
     "docs/guides/cookbook.md": Scene(checkout=True),
     "examples/README.md": Scene(checkout=True),
 }

@@ -40,7 +40,7 @@ QUESTIONS = [
     Question(
         "How do I guard the tools of my LangChain agent?", "guides/other-frameworks/langchain", "return create_agent("
     ),
-    Question("How do I guard Claude Code?", "guides/protect-claude-code", "def no_new_makefile("),
+    Question("How do I guard Claude Code?", "guides/coding-agents", "def no_new_makefile("),
     Question("How does a run survive kill -9?", "guides/durable", "result = agent.run("),
     Question("What can the model do that needs no key?", "guides/small-models", "agent = Agent("),
 ]

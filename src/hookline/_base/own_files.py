@@ -31,12 +31,33 @@ _NAMES = {
     "a setting of a coding agent, which says that it must ask Hookline, and can name programs to run": (
         *(".claude/settings.json", ".claude/settings.local.json", ".codex/hooks.json", ".codex/config.toml"),
         *(".cursor/hooks.json", ".gemini/settings.json", ".qwen/settings.json", ".github/hooks/*.json"),
+        *(
+            ".copilot/hooks",
+            ".copilot/settings.json",
+            ".opencode",
+            ".config/opencode",
+            "opencode.json",
+            "opencode.jsonc",
+        ),
         *(".github/copilot/settings.json", ".github/copilot/settings.local.json", ".claude/hooks", ".claude.json"),
         *(".mcp.json", ".cursor/mcp.json"),
     ),
 }
 """Files that control an agent, or the programs of its user, in whatever folder they are."""
-_PARENTS = ("/.claude/", "/.codex/", "/.cursor/", "/.gemini/", "/.qwen/", "/.github/", "/.github/copilot/", "/.config/")
+_PARENTS = tuple(
+    f"/{name}/"
+    for name in (
+        ".claude",
+        ".codex",
+        ".copilot",
+        ".cursor",
+        ".gemini",
+        ".qwen",
+        ".github",
+        ".github/copilot",
+        ".config",
+    )
+)
 """The folders of the files above: a folder that is moved or copied to one of these names brings them along."""
 _GIT = "part of a git repository, which can name programs to run"
 _GIT_PARTS = frozenset({"commondir", "config", "objects", "refs"})

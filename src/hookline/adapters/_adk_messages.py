@@ -15,7 +15,7 @@ from .._kernel.errors import HooklineError
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
 from ..tools._tool import jsonable
-from ._translation import Group, Transcript, file_of, files_in, split_system, without_removed
+from ._translation import Group, Reader, Transcript, file_of, files_in, split_system, without_removed
 
 try:
     from google.adk.models.llm_response import LlmResponse
@@ -38,15 +38,14 @@ class AdkRequest:
     Args:
         llm_request: the ``LlmRequest`` of ADK.
         model: the name of the model that gets it.
+        reader: the reader of the run (:func:`reader`).
     """
 
-    def __init__(self, llm_request: Any, model: str) -> None:
+    def __init__(self, llm_request: Any, model: str, reader: Reader) -> None:
         self._given = llm_request
         config = llm_request.config
-        self._transcript = Transcript()
-        calls = _CallIds()
-        for content in llm_request.contents:
-            _read_content(self._transcript, content, calls)
+        reading = reader.read(llm_request.contents)
+        self._transcript = Transcript(reading, _split)
         self._system = _system_text(config.system_instruction)
         self._declarations = {
             declaration.name: declaration
@@ -55,7 +54,7 @@ class AdkRequest:
         }
         system = (Message("system", self._system),) if self._system else ()
         self.request = ModelRequest(
-            (*system, *self._transcript.messages),
+            reading.messages.after(*system),
             tuple([_tool_spec(declaration) for declaration in self._declarations.values()]),
             llm_request.model or model,
             tool_choice=_read_choice(config.tool_config),
@@ -156,12 +155,9 @@ def note_response(note: str) -> Any:
     return LlmResponse(content=types.Content(role="user", parts=[types.Part(text=note)]))
 
 
-def read_contents(contents: Sequence[Any]) -> list[Message]:
-    """Return contents of ADK as Hookline's messages."""
-    transcript, ids = Transcript(), _CallIds()
-    for content in contents:
-        _read_content(transcript, content, ids)
-    return transcript.messages
+def reader() -> Reader:
+    """Return a reader for contents of ADK. Each function response in one becomes a message of its own."""
+    return Reader(_fields, _read)
 
 
 def shown_text(response: Any) -> str:
@@ -203,28 +199,59 @@ class _CallIds:
         return waiting.popleft() if waiting else f"{_CLIENT_ID}0"
 
 
-def _read_content(transcript: Transcript, content: Any, ids: _CallIds) -> None:
-    """Add a content of ADK. Each function response in it becomes a message of its own."""
+def _fields(contents: Sequence[Any]) -> list[Any]:
+    """Return all that :func:`_read` looks at in each content: the ids of its calls or results, and its parts."""
+    ids = _CallIds()
+    return [_call_fields(each, ids) if each.role == "model" else _user_fields(each, ids) for each in contents]
+
+
+def _call_fields(content: Any, ids: _CallIds) -> Any:
+    parts = content.parts or ()
+    calls = [call for part in parts if (call := part.function_call) is not None]
+    texts = [(part.text, part.thought) for part in parts]
+    return "model", [ids.of_call(call) for call in calls], texts, [(call.name, call.args) for call in calls]
+
+
+def _user_fields(content: Any, ids: _CallIds) -> Any:
+    parts = content.parts or ()
+    results = [result for part in parts if (result := part.function_response) is not None]
+    told = [(each.name, each.response, list(map(_file_fields, each.parts or ()))) for each in results]
+    others = [(part.text, part.thought, _file_fields(part)) for part in parts if part.function_response is None]
+    return "user", [ids.of_result(each) for each in results], told, others
+
+
+def _file_fields(part: Any) -> Any:
+    blob, stored = part.inline_data, part.file_data
+    return (
+        None if blob is None else (blob.data, blob.mime_type, blob.display_name),
+        None if stored is None else (stored.file_uri, stored.mime_type, stored.display_name),
+    )
+
+
+def _split(content: Any) -> list[Group]:
+    """Return the parts of a content of ADK: each function response, and all else."""
     parts = _parts(content)
     if content.role == "model":
-        text = _text_and_calls(parts)[0]
-        made = [part.function_call for part in parts if part.function_call is not None]
-        calls = tuple([ToolCall(ids.of_call(call), call.name, dict(call.args or {})) for call in made])
-        transcript.add(Message("assistant", text, calls), "model", parts, content)
-        return
-    others = []
-    for part in parts:
-        response = part.function_response
-        if response is None:
-            others.append(part)
-            continue
-        error, text = _read_response(response.response or {})
-        files = files_in(response.parts or (), _file)
-        message = Message("tool", text, (), ids.of_result(response), response.name, error, attachments=files)
-        transcript.add(message, "user", [part], content)
-    if others or not parts:
-        text = _text_and_calls(others)[0]
-        transcript.add(Message("user", text, attachments=files_in(others, _file)), "user", others, content)
+        return [Group("model", parts, content)]
+    results = [Group("user", [part], content) for part in parts if part.function_response is not None]
+    others = [part for part in parts if part.function_response is None]
+    return [*results, Group("user", others, content)] if others or not parts else results
+
+
+def _read(content: Any, fields: Any) -> Iterator[Message]:
+    ids = iter(fields[1])
+    for group in _split(content):
+        text = _text_and_calls(group.parts)[0]
+        if group.role == "model":
+            calls = [part.function_call for part in group.parts if part.function_call is not None]
+            made = [ToolCall(next(ids), call.name, dict(call.args or {})) for call in calls]
+            yield Message("assistant", text, tuple(made))
+        elif group.parts and (response := group.parts[0].function_response) is not None:
+            error, text = _read_response(response.response or {})
+            files = files_in(response.parts or (), _file)
+            yield Message("tool", text, (), next(ids), response.name, error, attachments=files)
+        else:
+            yield Message("user", text, attachments=files_in(group.parts, _file))
 
 
 def _read_response(response: Mapping[str, Any]) -> tuple[bool, str]:

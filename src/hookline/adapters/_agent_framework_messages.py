@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from .._base.attachment import Attachment
@@ -14,7 +15,7 @@ from .._base.frozen import freeze, thaw
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
 from ..tools._tool import jsonable
-from ._translation import Group, Transcript, file_of, files_in, without_removed
+from ._translation import Group, Reader, Transcript, file_of, files_in, without_removed
 
 try:
     from agent_framework import ChatResponse, ChatResponseUpdate, Content, FunctionTool
@@ -34,21 +35,20 @@ class ChatRequest:
 
     Args:
         context: the ``ChatContext`` of Agent Framework.
+        reader: the reader of the run (:func:`reader`).
     """
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, reader: Reader) -> None:
         self._options: Mapping[str, Any] = context.options or {}
-        self._transcript = Transcript()
-        names: dict[str, str] = {}
-        for message in context.messages:
-            _read_message(self._transcript, message, names)
+        reading = reader.read(context.messages)
+        self._transcript = Transcript(reading, _split)
         instructions = self._options.get("instructions")
         self._instructions = Message("system", instructions) if instructions else None
         self._tools = {tool.name: tool for tool in self._options.get("tools") or () if hasattr(tool, "parameters")}
         self._choice = self._options.get("tool_choice")
         system = (self._instructions,) if self._instructions is not None else ()
         self.request = ModelRequest(
-            (*system, *self._transcript.messages),
+            reading.messages.after(*system),
             tuple([_tool_spec(tool) for tool in self._tools.values()]),
             self._options.get("model") or getattr(context.client, "model", None) or type(context.client).__name__,
             tool_choice=_read_choice(self._choice),
@@ -182,14 +182,10 @@ def with_reply(response: Any, text: str) -> Any:
     return changed
 
 
-def task_and_history(messages: Sequence[Any]) -> tuple[str, list[Message]]:
+def task_and_history(messages: Sequence[Any]) -> tuple[str, Sequence[Message]]:
     """Return the text of the last user message, and the messages before it."""
     last = max((i for i, message in enumerate(messages) if message.role == "user"), default=len(messages))
-    transcript = Transcript()
-    names: dict[str, str] = {}
-    for message in messages[:last]:
-        _read_message(transcript, message, names)
-    return messages[last].text if last < len(messages) else "", transcript.messages
+    return messages[last].text if last < len(messages) else "", reader().read(messages[:last]).messages
 
 
 def arguments_of(arguments: Any) -> Any:
@@ -216,34 +212,58 @@ def write_result(result: ToolCallResult, received: Any) -> Any:
     return result.text
 
 
-def _read_message(transcript: Transcript, message: Any, names: dict[str, str]) -> None:
-    """Add a message of Agent Framework. Each function result in it becomes a message of its own."""
+def reader() -> Reader:
+    """Return a reader for the messages of Agent Framework. Each function result in one becomes a message of its own."""
+    return Reader(
+        lambda given: [(message.role, list(map(_fields, message.contents))) for message in given],
+        lambda given, _: map(_read, _split(given)),
+    )
+
+
+_FILE_FIELDS = attrgetter("type", "uri", "media_type")
+_RESULT_FIELDS = attrgetter("type", "call_id", "result", "exception")
+_OTHER_FIELDS = {
+    "text": attrgetter("type", "text"),
+    "function_call": attrgetter("type", "call_id", "name", "arguments", "informational_only", "hosted"),
+}
+
+
+def _fields(content: Any) -> Any:
+    """Return all that :func:`_read` looks at in a content."""
+    kind = content.type
+    if kind == "function_result":
+        return _RESULT_FIELDS(content), list(map(_FILE_FIELDS, content.items or ()))
+    return _OTHER_FIELDS.get(kind, _FILE_FIELDS)(content)
+
+
+def _split(message: Any) -> list[Group]:
+    """Return the contents of a message of Agent Framework: each function result, and all else."""
     role, contents = message.role, list(message.contents)
     if role == "assistant":
-        text, calls = _text_and_calls(contents)
-        names.update((call.id, call.name) for call in calls)
-        transcript.add(Message("assistant", text, calls), role, contents, message)
-        return
-    others = []
-    for content in contents:
-        if content.type != "function_result":
-            others.append(content)
-            continue
-        text = jsonable(content.result)
-        read = Message(
-            "tool",
-            text if isinstance(text, str) else str(text),
-            (),
-            content.call_id,
-            names.get(content.call_id),
-            content.exception is not None,
-            attachments=files_in(content.items or (), _file),
-        )
-        transcript.add(read, role, [content], message)
-    if others or not contents:
-        text, files = _text_and_calls(others)[0], files_in(others, _file)
-        read = Message("system" if role == "system" else "user", text, attachments=files)
-        transcript.add(read, role, others, message)
+        return [Group(role, contents, message)]
+    results = [Group(role, [content], message) for content in contents if content.type == "function_result"]
+    others = [content for content in contents if content.type != "function_result"]
+    return [*results, Group(role, others, message)] if others or not contents else results
+
+
+def _read(group: Group) -> Message:
+    if group.role == "assistant":
+        text, calls = _text_and_calls(group.parts)
+        return Message("assistant", text, calls)
+    content = group.parts[0] if group.parts else None
+    if content is None or content.type != "function_result":
+        text, files = _text_and_calls(group.parts)[0], files_in(group.parts, _file)
+        return Message("system" if group.role == "system" else "user", text, attachments=files)
+    result = jsonable(content.result)
+    return Message(
+        "tool",
+        result if isinstance(result, str) else str(result),
+        (),
+        content.call_id,
+        None,
+        content.exception is not None,
+        attachments=files_in(content.items or (), _file),
+    )
 
 
 def _build_parts(message: Message, before: Sequence[Any]) -> Group:

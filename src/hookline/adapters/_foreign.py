@@ -16,8 +16,9 @@ import re
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from functools import cache, partial
+from importlib import metadata
+from importlib.metadata import PackageNotFoundError
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import msgspec
@@ -246,6 +247,12 @@ class Support(msgspec.Struct, frozen=True):
             return awaited(result) if inspect.isawaitable(result) else checked(result)
 
         return msgspec.structs.replace(entry, call=call)
+
+
+@cache
+def version(package: str) -> str:
+    """Return the installed version of a package. It is read once: in some frameworks each run has its own adapter."""
+    return metadata.version(package)
 
 
 def _judges_replies(hook: Any, hooks: HookStack) -> bool:

@@ -8,16 +8,19 @@ than a message does: ids, reasoning, images, calls of hosted tools.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from .._base.attachment import UNKNOWN, Attachment
 from .._base.frozen import json_text
 from .._kernel.values import Message, ModelResponse, ToolCall, Usage
-from ._translation import file_of, files_in, without_removed
+from ._translation import Reader, file_of, files_in, without_removed
 
 _MODEL_SIDE = frozenset(("function_call", "reasoning"))
 """Types of items that the model wrote, and that belong to the reply they are next to."""
+_USER_SIDE = frozenset(("user", "system", "developer"))
+"""Roles of messages that the model did not write."""
 
 
 class Conversation:
@@ -30,52 +33,22 @@ class Conversation:
         conversation.restore(messages)  # ("Be brief.", [{"role": "user", "content": "Hello"}])
     """
 
-    def __init__(self, instructions: str | None, given: str | Sequence[Any]) -> None:
-        items = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
-        self._parts: list[tuple[Message, list[Any]]] = []
-        if instructions:
-            self._parts.append((Message("system", instructions), []))
-        names: dict[str, str] = {}
-        reply: list[Any] = []
-        for item in items:
-            kind, role = item.get("type", "message"), item.get("role")
-            if kind == "function_call":
-                names[item["call_id"]] = item["name"]
-            if role == "assistant" or kind in _MODEL_SIDE or kind.endswith("_call"):
-                if role == "assistant" and any(part.get("type") not in ("reasoning",) for part in reply):
-                    self._close(reply)
-                    reply = []
-                reply.append(item)
-                continue
-            self._close(reply)
-            reply = []
-            if kind == "function_call_output":
-                call_id = item["call_id"]
-                files = files_of(item["output"])
-                message = Message("tool", text_of(item["output"]), (), call_id, names.get(call_id), attachments=files)
-                self._parts.append((message, [item]))
-            elif kind == "message" and role in ("user", "system", "developer"):
-                read = Message("user" if role == "user" else "system", text_of(item["content"]))
-                files = files_of(item["content"])
-                self._parts.append((read.replace(attachments=files) if files else read, [item]))
-            elif self._parts:  # an output of a hosted tool, or a reference to an item: it stays where it is
-                self._parts[-1][1].append(item)
-            else:
-                self._parts.append((Message("user", ""), [item]))
-        self._close(reply)
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
+    def __init__(self, instructions: str | None, given: str | Sequence[Any], reader: Reader) -> None:
+        items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        self._head = (Message("system", instructions),) if instructions else ()
+        self._reading = reader.read(_grouped(items))
+        self.messages = self._reading.messages.after(*self._head)
         """The messages, the instructions first."""
-        return tuple([message for message, _ in self._parts])
 
     def restore(self, messages: Sequence[Message]) -> tuple[str | None, list[Any]]:
         """Return instructions and items for messages: the original items where a message is unchanged."""
+        if messages is self.messages and (self._head or not messages or messages[0].role != "system"):
+            return self._head[0].content if self._head else None, list(chain(*self._reading.originals))
         instructions = None
         if messages and messages[0].role == "system":
             instructions, messages = messages[0].content, messages[1:]
-        known = {id(message): items for message, items in self._parts}
-        originals = self._parts[1:] if self._parts and not self._parts[0][1] else self._parts
+        originals = list(zip(self._reading.messages, self._reading.originals, strict=True))
+        known = {id(message): items for message, items in originals}
         present = {id(message) for message in messages}
         items: list[Any] = []
         for index, message in enumerate(messages):
@@ -92,17 +65,50 @@ class Conversation:
                 items += new_items(message)
         return instructions, items
 
-    def _close(self, reply: list[Any]) -> None:
-        """Add the items of one reply as one message."""
-        if not reply:
-            return
-        text = "\n".join(text_of(item.get("content", "")) for item in reply if item.get("role") == "assistant")
+
+def reader() -> Reader:
+    """Return a reader for the items of the SDK, of which one or several in a row become a message."""
+    return Reader(lambda groups: groups, _read)
+
+
+def _grouped(items: Iterable[Any]) -> list[list[Any]]:
+    """Return the items of each message."""
+    groups: list[list[Any]] = []
+    reply: list[Any] | None = None
+    for item in items:
+        kind, role = item.get("type", "message"), item.get("role")
+        if role == "assistant" or kind in _MODEL_SIDE or kind.endswith("_call"):
+            if reply is None or (role == "assistant" and any(part.get("type") != "reasoning" for part in reply)):
+                groups.append(reply := [])
+            reply.append(item)
+            continue
+        reply = None
+        if groups and kind != "function_call_output" and (kind != "message" or role not in _USER_SIDE):
+            groups[-1].append(item)  # an output of a hosted tool, or a reference to an item: it stays where it is
+        else:
+            groups.append([item])
+    return groups
+
+
+def _read(items: Sequence[Any], _: Any) -> Iterator[Message]:
+    first = items[0]
+    kind, role = first.get("type", "message"), first.get("role")
+    if kind == "function_call_output":
+        output = first["output"]
+        yield Message("tool", text_of(output), (), first["call_id"], attachments=files_of(output))
+    elif kind == "message" and role in _USER_SIDE:
+        content = first["content"]
+        yield Message("user" if role == "user" else "system", text_of(content), attachments=files_of(content))
+    elif role == "assistant" or kind in _MODEL_SIDE or kind.endswith("_call"):
+        text = "\n".join(text_of(item.get("content", "")) for item in items if item.get("role") == "assistant")
         calls = [
             ToolCall(item["call_id"], item["name"], item["arguments"] or "{}")
-            for item in reply
+            for item in items
             if item.get("type") == "function_call"
         ]
-        self._parts.append((Message("assistant", text, tuple(calls)), list(reply)))
+        yield Message("assistant", text, tuple(calls))
+    else:
+        yield Message("user", "")
 
 
 def text_of(content: Any) -> str:

@@ -9,14 +9,16 @@ message does: timestamps, thinking, files, ids of the provider.
 # The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from .._base.attachment import UNKNOWN, Attachment
 from .._base.frozen import thaw
 from .._kernel.values import Message, ModelResponse, ToolCall, Usage
-from ._translation import file_of, files_in, without_removed
+from ._translation import Reader, file_of, files_in, without_removed
 
 
 class Conversation:
@@ -25,27 +27,31 @@ class Conversation:
     Args:
         instructions: the instructions of the agent, which are not part of the history.
         history: the messages of pydantic-ai.
+        reader: the reader of the run (:func:`reader`).
     """
 
-    def __init__(self, instructions: str, history: Sequence[Any]) -> None:
+    def __init__(self, instructions: str, history: Sequence[Any], reader: Reader) -> None:
         self._history = list(history)
         self._instructions = Message("system", instructions) if instructions else None
-        self._parts: list[tuple[Message, int, Any]] = []
-        for index, message in enumerate(history):
-            if message.kind == "response":
-                self._parts.append((_response_message(message), index, message))
-            else:
-                for part in message.parts:
-                    self._parts.append((_part_message(part), index, part))
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
+        self._reading = reader.read(self._history)
+        head = () if self._instructions is None else (self._instructions,)
+        self.messages = self._reading.messages.after(*head)
         """The messages, the instructions first."""
-        messages = [message for message, _, _ in self._parts]
-        return (self._instructions, *messages) if self._instructions else tuple(messages)
+
+    @cached_property
+    def _parts(self) -> list[tuple[Message, int, Any]]:
+        """Each message without the instructions, the index of the message in the history, and its part in that."""
+        pairs = zip(self._history, self._reading.each, strict=False)
+        return [
+            (message, index, part)
+            for index, (original, messages) in enumerate(pairs)
+            for message, part in zip(messages, _parts_of(original), strict=True)
+        ]
 
     def restore(self, messages: Sequence[Message]) -> tuple[str | None, list[Any]]:
         """Return instructions and history for messages. The instructions are ``None`` if they are unchanged."""
+        if messages is self.messages:
+            return None, self._history
         instructions = None
         if self._instructions is not None:
             if messages and messages[0].role == "system":
@@ -94,6 +100,41 @@ class Conversation:
                 parts.append(_new_part(message, replaced if replaced and id(replaced[0]) not in present else None))
         close()
         return history
+
+
+def reader() -> Reader:
+    """Return a reader for the messages of pydantic-ai. Each part of a request becomes a message of its own."""
+    return Reader(lambda history: list(map(_fields, history)), _read)
+
+
+_PART_FIELDS = {
+    "text": attrgetter("part_kind", "content"),
+    "tool-call": attrgetter("part_kind", "tool_name", "args", "tool_call_id"),
+    "tool-return": attrgetter("part_kind", "tool_name", "content", "tool_call_id", "outcome"),
+    "system-prompt": attrgetter("part_kind", "content"),
+    "user-prompt": attrgetter("part_kind", "content"),
+}
+
+
+def _fields(message: Any) -> Any:
+    """Return all that :func:`_read` looks at in a message."""
+    return message.kind, [_PART_FIELDS.get(part.part_kind, _other_fields)(part) for part in message.parts]
+
+
+def _other_fields(part: Any) -> Any:
+    """Return what identifies a part of another kind: feedback, whose text can depend on any value, is read again."""
+    return part if hasattr(part, "model_response") else part.part_kind
+
+
+def _parts_of(message: Any) -> Sequence[Any]:
+    return (message,) if message.kind == "response" else message.parts
+
+
+def _read(message: Any, _: Any) -> Iterator[Message]:
+    if message.kind == "response":
+        yield _response_message(message)
+    else:
+        yield from map(_part_message, message.parts)
 
 
 def _same(message: Message, entry: tuple[Message, int, Any]) -> bool:

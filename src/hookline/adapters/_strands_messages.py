@@ -12,7 +12,7 @@ from .._base.frozen import json_text, parse_object, thaw
 from .._kernel.errors import HooklineError
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
-from ._translation import Group, Transcript, file_of, files_in, split_system, without_removed
+from ._translation import Group, Reader, Transcript, file_of, files_in, split_system, without_removed
 
 _FINISH_REASONS = {
     "end_turn": "stop",
@@ -38,19 +38,18 @@ class StrandsRequest:
 
     Args:
         context: the ``InvokeModelContext`` of Strands.
+        reader: the reader of the run (:func:`reader`).
     """
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, reader: Reader) -> None:
         self._context = context
-        self._transcript = Transcript()
-        names: dict[str, str] = {}
-        for message in context.messages:
-            _read_message(self._transcript, message, names)
+        reading = reader.read(context.messages)
+        self._transcript = Transcript(reading, _split)
         self._system = _system_text(context.system_prompt)
         self._specs = {spec["name"]: spec for spec in context.tool_specs}
         system = (Message("system", self._system),) if self._system else ()
         self.request = ModelRequest(
-            (*system, *self._transcript.messages),
+            reading.messages.after(*system),
             tuple([_tool_spec(spec) for spec in context.tool_specs]),
             _model_name(context.model),
             tool_choice=_read_choice(context.tool_choice),
@@ -175,13 +174,9 @@ def write_result(result: ToolCallResult, call_id: str, received: Mapping[str, An
     }
 
 
-def read_messages(messages: Sequence[Any]) -> list[Message]:
-    """Return messages of Strands as Hookline's."""
-    transcript = Transcript()
-    names: dict[str, str] = {}
-    for message in messages:
-        _read_message(transcript, message, names)
-    return transcript.messages
+def reader() -> Reader:
+    """Return a reader for the messages of Strands. Each tool result in one becomes a message of its own."""
+    return Reader(lambda given: given, lambda given, _: map(_read, _split(given)))
 
 
 def text_of(message: Mapping[str, Any]) -> str:
@@ -207,33 +202,32 @@ def user_text(messages: Sequence[Mapping[str, Any]] | None) -> str:
     return ""
 
 
-def _read_message(transcript: Transcript, message: Any, names: dict[str, str]) -> None:
-    """Add a message of Strands. Each tool result in it becomes a message of its own."""
+def _split(message: Any) -> list[Group]:
+    """Return the blocks of a message of Strands: each tool result, and all else."""
     role, blocks = message["role"], message["content"]
     if role == "assistant":
-        text, calls = _text_and_calls(blocks)
-        names.update((call.id, call.name) for call in calls)
-        transcript.add(Message("assistant", text, calls), role, blocks, message)
-        return
-    others = []
-    for block in blocks:
-        if "toolResult" not in block:
-            others.append(block)
-            continue
-        result = block["toolResult"]
-        read = Message(
-            "tool",
-            _result_text(result["content"]),
-            (),
-            result["toolUseId"],
-            names.get(result["toolUseId"]),
-            result["status"] == "error",
-            attachments=files_in(result["content"], _file),
-        )
-        transcript.add(read, role, [block], message)
-    if others or not blocks:
-        text = _text_and_calls(others)[0]
-        transcript.add(Message("user", text, attachments=files_in(others, _file)), role, others, message)
+        return [Group(role, blocks, message)]
+    results = [Group(role, [block], message) for block in blocks if "toolResult" in block]
+    others = [block for block in blocks if "toolResult" not in block]
+    return [*results, Group(role, others, message)] if others or not blocks else results
+
+
+def _read(group: Group) -> Message:
+    if group.role == "assistant":
+        text, calls = _text_and_calls(group.parts)
+        return Message("assistant", text, calls)
+    result = group.parts[0].get("toolResult") if group.parts else None
+    if result is None:
+        return Message("user", _text_and_calls(group.parts)[0], attachments=files_in(group.parts, _file))
+    return Message(
+        "tool",
+        _result_text(result["content"]),
+        (),
+        result["toolUseId"],
+        None,
+        result["status"] == "error",
+        attachments=files_in(result["content"], _file),
+    )
 
 
 def _build_parts(message: Message, before: Sequence[Any]) -> Group:

@@ -3,18 +3,118 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from copy import deepcopy
+from enum import Enum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from .._base.attachment import ANY_IMAGE, UNKNOWN, Attachment, Content, sha256_of
+from .._base.frozen import History
 from .._kernel.values import Message
+
+_ATOMS = (str, int, float, bytes, Enum, type(None))
+
+
+class _Unknown:
+    """The place of a value in a copy of fields that may change without a trace. It equals nothing."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of fields, to see later whether one was changed in place."""
+    if isinstance(value, _ATOMS):
+        return value
+    kind = type(value)
+    if kind is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    return kind(map(_copied, value)) if kind in (list, tuple) else _Unknown()
+
+
+def _are_same(copy: Any, fields: Any) -> bool:
+    """Whether fields are still as they were when they were copied."""
+    try:
+        return bool(copy == fields)
+    except Exception:  # noqa: BLE001 - a value that cannot be compared, such as a table
+        return False
+
+
+class Reading(NamedTuple):
+    """The messages of one request: those of the framework, and for each of them the messages that hooks see."""
+
+    originals: list[Any]
+    each: list[tuple[Message, ...]]
+    messages: History[Message]
+    """All messages that hooks see."""
+
+
+class Reader:
+    """Reads the messages of a framework for hooks. With one reader for a whole run, only new and changed ones are read.
+
+    So the cost of a request does not grow with the conversation, and a message of the framework is also the same
+    message for hooks in every request. A message that was changed in place is another message, unless its values are
+    equal to those before, such as ``1`` and ``True``.
+
+    Args:
+        fields: returns for each message of the framework the values that ``read`` looks at: texts, numbers, and lists,
+            tuples and dicts of them. A message with other values is read again in every request.
+        read: ``read(original, fields)`` returns the messages that hooks see. Results of tools without a name get that
+            of the call before them.
+
+    Example::
+
+        reader = Reader(lambda given: [each["text"] for each in given], lambda each, text: [Message("user", text)])
+        reader.read([{"text": "Hello"}]).messages  # (Message("user", "Hello"),)
+    """
+
+    def __init__(self, fields: Callable[[list[Any]], list[Any]], read: Callable[[Any, Any], Iterable[Message]]) -> None:
+        self._fields_of, self._read = fields, read
+        self._originals: list[Any] = []
+        self._forget()
+
+    def _forget(self) -> None:
+        self._fields: list[Any] = []
+        self._unnamed: list[tuple[Message, ...]] = []
+        self._each: list[tuple[Message, ...]] = []
+        self._messages: History[Message] = History()
+        self._names: dict[str | None, str] = {}
+
+    def read(self, originals: Iterable[Any]) -> Reading:
+        """Return the messages of the framework as hooks see them. Those of earlier requests are forgotten."""
+        given = list(originals)
+        fields, size = self._fields_of(given), len(self._fields)
+        known: dict[int, tuple[Any, tuple[Message, ...], tuple[Message, ...]]] = {}
+        if not _are_same(self._fields, fields[:size]):  # something else than new messages at the end
+            entries = zip(self._fields, self._unnamed, self._each, strict=True)
+            known, size = dict(zip(map(id, self._originals), entries, strict=True)), 0
+            self._forget()
+        for original, values in zip(given[size:], fields[size:], strict=True):
+            copy, unnamed, messages = known.pop(id(original), (_Unknown(), (), ()))
+            if not _are_same(copy, values):
+                copy, unnamed = _copied(values), tuple(self._read(original, values))
+            named = tuple(map(self._named, unnamed))
+            self._add(copy, unnamed, messages if messages == named else named)
+        self._originals = given
+        return Reading(given, self._each, self._messages)
+
+    def _named(self, message: Message) -> Message:
+        if message.role != "tool" or message.name is not None or message.call_id not in self._names:
+            return message
+        return message.replace(name=self._names[message.call_id])
+
+    def _add(self, fields: Any, unnamed: tuple[Message, ...], messages: tuple[Message, ...]) -> None:
+        self._fields.append(fields)
+        self._unnamed.append(unnamed)
+        self._each.append(messages)
+        self._messages = self._messages.plus(*messages)
+        for message in messages:
+            self._names.update((call.id, call.name) for call in message.tool_calls)
 
 
 class Translation:
     """Messages of a framework and their form in Hookline, so that unchanged ones return exactly as they were.
-
-    With one translation for a whole run (``run.memo``), a message of the framework is also the same message for hooks
-    in every request, so that they need not look at it again. A message that was changed in place is another message.
 
     Args:
         read: returns a message of the framework as Hookline's.
@@ -31,26 +131,22 @@ class Translation:
     def __init__(
         self, read: Callable[[Any], Message], write: Callable[[Message], Any], fields: Callable[[Any], Any]
     ) -> None:
-        self._read, self._write, self._fields = read, write, fields
-        self._known: dict[int, tuple[Any, Any, Message]] = {}  # by the id of the original, which is kept alive here
-        self._originals: dict[int, Any] = {}  # by the id of the message
+        self._write = write
+        self._reader = Reader(lambda given: list(map(fields, given)), lambda given, _: (read(given),))
+        self._reading = Reading([], [], History())
 
-    def read(self, originals: Iterable[Any]) -> tuple[Message, ...]:
+    def read(self, originals: Iterable[Any]) -> Sequence[Message]:
         """Return the messages of the framework as Hookline's. Those of earlier requests are forgotten."""
-        entries = [self._entry(original) for original in originals]
-        self._known = {id(entry[0]): entry for entry in entries}
-        self._originals = {id(message): original for original, _, message in entries}
-        return tuple([message for _, _, message in entries])
+        self._reading = self._reader.read(originals)
+        return self._reading.messages
 
-    def _entry(self, original: Any) -> tuple[Any, Any, Message]:
-        known, fields = self._known.get(id(original)), self._fields(original)
-        if known is not None and known[1] == fields:
-            return known
-        return original, deepcopy(fields), self._read(original)
-
-    def write(self, messages: Iterable[Message]) -> list[Any]:
+    def write(self, messages: Sequence[Message]) -> list[Any]:
         """Return messages as the framework's: the originals, as far as hooks did not change them."""
-        return [self._originals[id(each)] if id(each) in self._originals else self._write(each) for each in messages]
+        given = self._reading
+        if messages is given.messages:
+            return list(given.originals)
+        originals = {id(message): each for message, each in zip(given.messages, given.originals, strict=True)}
+        return [originals[id(each)] if id(each) in originals else self._write(each) for each in messages]
 
 
 class Group(NamedTuple):
@@ -67,18 +163,26 @@ class Transcript:
     A message of a framework is a list of parts: several tool results, images, reasoning, cache points. Hookline's
     messages contain text and calls. So a message remembers the parts that it was made of: one that no hook changed goes
     back as it came, and one whose text a hook changed keeps its other parts.
+
+    Args:
+        reading: the messages of a request.
+        split: returns the parts of a message of the framework, a group for each message that hooks see.
     """
 
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self._origins: list[Group] = []
-        self._index: dict[int, int] = {}
+    def __init__(self, reading: Reading, split: Callable[[Any], Sequence[Group]]) -> None:
+        self._reading, self._split = reading, split
 
-    def add(self, message: Message, role: str, parts: list[Any], source: Any) -> None:
-        """Add a message that was made of these parts of ``source``."""
-        self._index[id(message)] = len(self.messages)
-        self.messages.append(message)
-        self._origins.append(Group(role, parts, source))
+    @cached_property
+    def _messages(self) -> Sequence[Message]:
+        return tuple(self._reading.messages)
+
+    @cached_property
+    def _origins(self) -> list[Group]:
+        return [group for original in self._reading.originals for group in self._split(original)]
+
+    @cached_property
+    def _index(self) -> dict[int, int]:
+        return {id(message): index for index, message in enumerate(self._messages)}
 
     def contains(self, message: Message) -> bool:
         """Return whether this very message is part of the transcript."""
@@ -120,9 +224,9 @@ class Transcript:
         return groups
 
     def _is_version_of(self, message: Message, index: int) -> bool:
-        if index >= len(self.messages):
+        if index >= len(self._messages):
             return False
-        before = self.messages[index]
+        before = self._messages[index]
         return before.role == message.role and before.call_id == message.call_id
 
 

@@ -28,6 +28,7 @@ from .._run.foreign import SettledReply
 from .._run.termination import RunFailedError
 from . import _agent_framework_messages as translate
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support
+from ._translation import Reader
 from ._unseen import CALL_POINTS, values_of
 
 try:
@@ -50,7 +51,7 @@ SUPPORT = Support(
     "Agent Framework",
     "agent-framework-core",
     "1.23",
-    "2",
+    "1.24",
     {
         "before_llm.response_format": "Give it to the agent or the run: options={'response_format': ...}",
         "before_tool.name": "Block the call, with a message that tells the model which tool to call",
@@ -210,6 +211,7 @@ class _ChatHooks(ChatMiddleware):  # type: ignore[misc]
 
     def __init__(self, started: _StartedRun) -> None:
         self._started = started
+        self._reader = translate.reader()
         self._added: list[tuple[int, list[Any]]] = []
         """Messages that hooks at ``on_stop`` added, each with its place: Agent Framework does not know of them."""
 
@@ -222,7 +224,7 @@ class _ChatHooks(ChatMiddleware):  # type: ignore[misc]
         if context.stream:
             context.result = self._stream(run, context, call_next)
             return
-        call = _ModelCall(context, call_next)
+        call = _ModelCall(context, call_next, self._reader)
         try:
             while (settled := await run.call_model(call.source.request, call.send)).again:
                 call = self._next(call, settled)
@@ -235,7 +237,7 @@ class _ChatHooks(ChatMiddleware):  # type: ignore[misc]
 
         async def updates() -> AsyncIterator[Any]:
             nonlocal final
-            call: _ModelCall | None = _ModelCall(context, call_next)
+            call: _ModelCall | None = _ModelCall(context, call_next, self._reader)
             try:
                 while call is not None:
                     following = None
@@ -260,17 +262,17 @@ class _ChatHooks(ChatMiddleware):  # type: ignore[misc]
         messages = translate.continuation(translate.write_reply(settled.reply, call.received), settled.note)
         self._added.append((len(call.messages), messages))
         call.context.messages = [*call.messages, *messages]
-        return _ModelCall(call.context, call.call_next)
+        return _ModelCall(call.context, call.call_next, self._reader)
 
 
 class _ModelCall:
     """One model call: the request for Hookline, and what the model answered."""
 
-    def __init__(self, context: Any, call_next: Next) -> None:
+    def __init__(self, context: Any, call_next: Next, reader: Reader) -> None:
         self.context = context
         self.call_next = call_next
         self.messages = list(context.messages)
-        self.source = translate.ChatRequest(context)
+        self.source = translate.ChatRequest(context, reader)
         self.message_id = uuid.uuid4().hex
         self.received: Any = None
         self.template: Any = None

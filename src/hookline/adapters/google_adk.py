@@ -30,6 +30,7 @@ from .._run.foreign import SettledReply
 from .._run.termination import RunFailedError
 from . import _adk_messages as translate
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support
+from ._translation import Reader
 from ._unseen import CALL_POINTS, UnseenCalls
 
 try:
@@ -49,7 +50,7 @@ SUPPORT = Support(
     "Google ADK",
     "google-adk",
     "2.13",
-    "3",
+    "2.14",
     {
         "before_llm.response_format": "Give it to the agent: LlmAgent(output_schema=...)",
         "on_run_end.replace": "ADK has sent the last event by then. Replace the reply at after_llm",
@@ -162,7 +163,7 @@ class HooklinePlugin(BasePlugin):  # type: ignore[misc]
         session, current = context.session, context.invocation_id
         earlier = [event.content for event in session.events if event.invocation_id != current and event.content]
         task = translate.user_text(context.user_content)
-        run = self._adapter.start(task, translate.read_contents(earlier), session=session.id, streaming=True)
+        run = self._adapter.start(task, translate.reader().read(earlier).messages, session=session.id, streaming=True)
         vars(context).update({_RUN: run, _BRANCH: context.branch})
         return run
 
@@ -190,6 +191,7 @@ class _HookedAgent:
 
     def __init__(self, agent: Any, run: ForeignRun, unseen: UnseenCalls) -> None:
         self._run, self._unseen = run, unseen
+        self._reader = translate.reader()
         self._model = agent.canonical_model
         self._tools: dict[str, Any] = {}
         """The tools without hooks, by name, as far as they are known."""
@@ -229,7 +231,7 @@ class _HookedAgent:
             self._unseen.refuse(name, f"the tool {name!r} is run by the provider")
         tools = llm_request.tools_dict
         tools.update({name: self._hooked(tool) for name, tool in tools.items()})
-        call: _ModelCall | None = _ModelCall(self._model, llm_request, stream=stream)
+        call: _ModelCall | None = _ModelCall(self._model, llm_request, self._reader, stream=stream)
         try:
             while call is not None:
                 following = None
@@ -272,11 +274,12 @@ class _HookedAgent:
 class _ModelCall:
     """One call of a model: the request for Hookline, and what the model answered."""
 
-    def __init__(self, model: Any, llm_request: Any, *, stream: bool) -> None:
+    def __init__(self, model: Any, llm_request: Any, reader: Reader, *, stream: bool) -> None:
         self._model = model
         self._given = llm_request
+        self._reader = reader
         self._stream = stream
-        self.source = translate.AdkRequest(llm_request, model.model)
+        self.source = translate.AdkRequest(llm_request, model.model, reader)
         self.received: list[Any] = []
         """The responses of the last attempt that are complete."""
 
@@ -293,7 +296,8 @@ class _ModelCall:
     def after(self, responses: list[Any]) -> _ModelCall:
         """Return the next call, after these responses."""
         contents = [*self._given.contents, *[response.content for response in responses]]
-        return _ModelCall(self._model, self._given.model_copy(update={"contents": contents}), stream=self._stream)
+        given = self._given.model_copy(update={"contents": contents})
+        return _ModelCall(self._model, given, self._reader, stream=self._stream)
 
 
 def _calls_elsewhere(agent: Any) -> bool:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import replace
 from functools import cache
+from operator import attrgetter
 from typing import Annotated, Any, NotRequired, Unpack
 from weakref import WeakValueDictionary
 
@@ -68,7 +69,7 @@ SUPPORT = Support(
     "LangChain",
     "langchain",
     "1.4",
-    "1.5",
+    "1.6",
     {
         "before_llm.response_format": "Give it to the agent: create_agent(response_format=...)",
         "on_token": "LangChain shows the pieces of a reply before middleware gets them. Judge the whole text at "
@@ -612,10 +613,15 @@ def _message(given: BaseMessage) -> Message:
     return Message("system" if isinstance(given, SystemMessage) else "user", given.text, attachments=files)
 
 
-def _fields(given: BaseMessage) -> tuple[Any, ...]:
+_CALL_FIELDS = attrgetter("content", "tool_calls")
+_RESULT_FIELDS = attrgetter("content", "name", "tool_call_id", "status")
+
+
+def _fields(given: BaseMessage) -> Any:
     """Return all that :func:`_message` looks at."""
-    own = [getattr(given, name, None) for name in ("tool_calls", "tool_call_id", "status")]
-    return (given.content, given.name, *own)
+    if isinstance(given, AIMessage):
+        return _CALL_FIELDS(given)
+    return _RESULT_FIELDS(given) if isinstance(given, ToolMessage) else given.content
 
 
 def _files(given: BaseMessage) -> Iterator[tuple[Attachment, Any]]:

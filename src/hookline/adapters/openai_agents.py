@@ -38,7 +38,7 @@ from .._run.foreign import SettledReply
 from .._run.termination import RunFailedError
 from ..tools._tool import jsonable, take_attachments
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, reply_is
-from ._openai_items import Conversation, new_items, read_file, read_reply, write_output
+from ._openai_items import Conversation, new_items, read_file, read_reply, reader, write_output
 from ._unseen import CALL_POINTS
 
 try:
@@ -221,6 +221,7 @@ class _Run:
         self.options: dict[str, Any] = {}
         self.config: Any = None
         self._agents: dict[int, tuple[Any, _HookedAgent]] = {}
+        self.reader = reader()
         self._calls: list[ToolCall] = []
         self._added: list[tuple[int, list[Any]]] = []
 
@@ -317,7 +318,8 @@ class _Run:
         return [self._hooked_tool(tool, by_name) if tool.name in by_name else tool for tool in tools]
 
     def _hooked_tool(self, tool: Any, by_name: Mapping[str, Any]) -> Any:
-        hooked = copy.copy(tool)
+        hooked: Any = object.__new__(type(tool))
+        vars(hooked).update(vars(tool))  # copy.copy() would check the schema again in each step
         hooked.on_invoke_tool = partial(self._invoke, tool, by_name)
         return hooked
 
@@ -367,7 +369,7 @@ class _Run:
 
     def with_added(self, given: Any) -> list[Any]:
         """Return the input of a model call with the items that were added."""
-        items: list[Any] = sdk.ItemHelpers.input_to_new_input_list(given)
+        items: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
         for position, added in reversed(self._added):
             items[position:position] = added
         return items
@@ -515,6 +517,12 @@ class _HookedModel(Model):  # type: ignore[misc]
         yield call.completed()
 
 
+@cache
+def _signature() -> inspect.Signature:
+    """Return the parameters of a model call."""
+    return inspect.signature(sdk.Model.get_response)
+
+
 class _ModelCall:
     """One call of the model: the request for Hookline, and the response for the SDK."""
 
@@ -525,11 +533,10 @@ class _ModelCall:
                 f"the agent {model.agent.name!r} is a copy that belongs to a finished run of a HooklineRunner: give it "
                 "to that HooklineRunner, or use the agent that you made"
             )
-        self._given: dict[str, Any] = inspect.signature(sdk.Model.get_response).bind(model, *args, **more).arguments
+        self._given: dict[str, Any] = _signature().bind(model, *args, **more).arguments
         del self._given["self"]
         self._items = self._run.with_added(self._given["input"])
-        self._position = len(sdk.ItemHelpers.input_to_new_input_list(self._given["input"]))
-        self._conversation = Conversation(self._given["system_instructions"], self._items)
+        self._conversation = Conversation(self._given["system_instructions"], self._items, self._run.reader)
         plain = model.plain()
         self._name = str(getattr(plain, "model", "") or type(plain).__name__)
         self._params = _params(self._given["model_settings"])
@@ -599,9 +606,10 @@ class _ModelCall:
         self._run.made(reply.tool_calls)
         if settled.again:
             added = new_items_of(reply.content, settled.note)
-            self._run.add_items(self._position, added)
+            given = self._given["input"]
+            self._run.add_items(1 if isinstance(given, str) else len(given), added)
             self._items += added
-            self._conversation = Conversation(self._given["system_instructions"], self._items)
+            self._conversation = Conversation(self._given["system_instructions"], self._items, self._run.reader)
         return settled.again
 
     def _output(self) -> tuple[list[Any], Any]:
@@ -662,7 +670,10 @@ class _ModelCall:
 def _function_of(tool: Any) -> Any:
     """Return the function that a tool was made of, or ``None`` if it is not known."""
     invoke = getattr(tool.on_invoke_tool, "_invoke_tool_impl", tool.on_invoke_tool)
-    return inspect.getclosurevars(invoke).nonlocals.get("the_func", invoke) if inspect.isfunction(invoke) else None
+    if not inspect.isfunction(invoke):
+        return invoke
+    closed = dict(zip(invoke.__code__.co_freevars, invoke.__closure__ or (), strict=True))
+    return closed["the_func"].cell_contents if "the_func" in closed else invoke
 
 
 class _ToolFailedError(PlainError):
@@ -700,7 +711,7 @@ def _task(given: Any) -> tuple[Message, list[Message]]:
     """Return the last message of the user in an input, and the messages before it."""
     if not isinstance(given, (str, list)):  # a saved state, which continues an earlier run
         return Message("user"), []
-    messages = Conversation(None, given).messages
+    messages = Conversation(None, given, reader()).messages
     last = max((i for i, message in enumerate(messages) if message.role == "user"), default=len(messages))
     return messages[last] if last < len(messages) else Message("user"), list(messages[:last])
 

@@ -42,6 +42,7 @@ from ._pydantic_ai_messages import (
     plain_settings,
     read_file,
     read_reply,
+    reader,
     user_text,
 )
 
@@ -67,7 +68,7 @@ SUPPORT = Support(
     "pydantic-ai",
     "pydantic-ai-slim",
     "2.66",
-    "2.67",
+    "2.69",
     {
         "before_llm.model": "Use pydantic-ai's SelectModel",
         "before_llm.response_format": "Give it to the agent: Agent(output_type=...)",
@@ -134,7 +135,7 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
                 "HooklineCapability, with all hooks"
             )
         _RUN.set(ctx.run_id)
-        history = Conversation("", ctx.messages).messages
+        history = Conversation("", ctx.messages, reader()).messages
         prompt, session = ctx.prompt or "", str(ctx.conversation_id or "")
         run.foreign = foreign = self._adapter.start(
             user_text(prompt), history, attachments=files_of(prompt), session=session, streaming=True
@@ -209,6 +210,7 @@ class _Run:
 
     def __init__(self, capability: HooklineCapability) -> None:
         self.capability = capability
+        self.reader = reader()
         self.over: AgentResult[Any] | None = None
         self.note: str | None = None
         """The note of a hook that kept the run going after the last reply."""
@@ -326,7 +328,7 @@ class _ModelCall:
         self.run, self.model = run, model
         self._settings, self._parameters = settings, parameters
         parts = parameters.instruction_parts
-        self._conversation = Conversation((parts and pm.InstructionPart.join(parts)) or "", messages)
+        self._conversation = Conversation((parts and pm.InstructionPart.join(parts)) or "", messages, run.reader)
         self._params = plain_settings(settings)
         self._outputs = frozenset([tool.name for tool in parameters.output_tools])
         self._last: tuple[ModelResponse, Any] | None = None

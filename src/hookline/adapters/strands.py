@@ -33,6 +33,7 @@ from .._run.foreign import SettledReply
 from .._run.termination import RunFailedError
 from . import _strands_messages as translate
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support
+from ._translation import Reader
 from ._unseen import CALL_POINTS
 
 try:
@@ -54,7 +55,7 @@ SUPPORT = Support(
     "Strands",
     "strands-agents",
     "1.62",
-    "2",
+    "1.63",
     {
         "before_llm.model": "Give it to the agent: Agent(model=...)",
         "before_llm.response_format": "Give it to the agent: Agent(structured_output_model=...)",
@@ -147,7 +148,7 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
             return
         _be_innermost(event.agent, self)
         self._check_tools(event.agent)
-        history = translate.read_messages(event.agent.messages)
+        history = translate.reader().read(event.agent.messages).messages
         task = translate.user_text(event.messages)
         run = self._adapter.start(task, history, session=event.agent.session_id, streaming=True)
         state[key] = self._invocations[key] = _Invocation(run)
@@ -184,7 +185,7 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
         invocation = self._invocation(context)
         if invocation is None:
             raise HooklineError("Strands made a model call outside of an invocation, so hooks cannot judge it")
-        call = _ModelCall(context, next_fn)
+        call = _ModelCall(context, next_fn, invocation.reader)
         invocation.structured = None
         try:
             async for item in invocation.run.stream_model(call.source.request, call.send):
@@ -238,7 +239,7 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
 
     async def _direct_call(self, agent: Any, call: _ToolCall) -> Any:
         """Make a call of the program in a run of its own, and return its last event."""
-        run = self._adapter.start("", translate.read_messages(agent.messages), session=agent.session_id)
+        run = self._adapter.start("", translate.reader().read(agent.messages).messages, session=agent.session_id)
         try:
             event = await call.make(run)
         except Exception as error:
@@ -263,6 +264,7 @@ class _Invocation:
 
     def __init__(self, run: ForeignRun) -> None:
         self.run = run
+        self.reader = translate.reader()
         self.note: str | None = None
         self.structured: str | None = None
         """The structured output in the last reply, as JSON."""
@@ -271,10 +273,10 @@ class _Invocation:
 class _ModelCall:
     """One call of the model stage: the request for Hookline, and what the model answered."""
 
-    def __init__(self, context: Any, next_fn: Callable[[Any], AsyncGenerator[Any, None]]) -> None:
+    def __init__(self, context: Any, next_fn: Callable[[Any], AsyncGenerator[Any, None]], reader: Reader) -> None:
         self._context = context
         self._next = next_fn
-        self.source = translate.StrandsRequest(context)
+        self.source = translate.StrandsRequest(context, reader)
         self.received: Any = None
         registry = context.agent.tool_registry
         self.outputs = frozenset(

@@ -26,7 +26,7 @@ GROUPS = {
         "runs": "List and delete runs; resume or unpin durable ones.",
         "halt": "Stop all runs of the project or the fleet at once, until you release them.",
         "keys": "List, add and revoke API keys for hookline serve.",
-        "claude-hook": "Protect a session of Claude Code with hooks of Hookline.",
+        "agent-hook": "Protect a session of a coding agent with hooks of Hookline.",
     },
     "Write hooks": {
         "new": "Write an agent, hook, tool, plugin or personality to start from.",

@@ -24,9 +24,9 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 def main() -> None:
     """Run the program with the arguments of this process, then exit."""
-    if sys.argv[1:2] == ["claude-hook"]:
-        # Claude Code runs this command for every tool call, so it must not wait for the imports of the others.
-        from ..adapters.claude_code.command import client, options
+    if sys.argv[1:2] == ["agent-hook"]:
+        # A coding agent runs this command for every tool call, so it must not wait for the imports of the others.
+        from ..adapters.coding_agents import client, options
 
         given = options.parse(sys.argv[2:])
         if given is not None:

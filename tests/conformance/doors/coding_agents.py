@@ -1,4 +1,4 @@
-"""Coding agents: ``hookline claude-hook`` answers the events of a Claude Code of a few lines."""
+"""Coding agents: ``hookline agent-hook`` answers the events of a Claude Code of a few lines."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any
 import msgspec
 
 from hookline import HookRegistry
-from hookline.adapters.claude_code.command.rules import Judge, Rules
 from hookline.adapters.claude_code.protocol import ToolMap
+from hookline.adapters.coding_agents.codecs import codec_of
+from hookline.adapters.coding_agents.judge import Judge
+from hookline.adapters.coding_agents.rules import Rules
 from hookline.stores import RunStore, run_stats
 
 from ..build import TASK, Scene
@@ -20,6 +22,7 @@ from ..vectors import Refusal, Story, Vector
 from .base import Door
 
 TOOLS = {"Read": {"name": "read", "arguments": {"file_path": "path"}}, "Connect": "connect"}
+CHANGES = ["Read=read", "Connect=connect"]
 
 
 class StoppedError(Exception):
@@ -29,7 +32,7 @@ class StoppedError(Exception):
 class ClaudeHook(Door):
     """Claude Code asks before each prompt and call, and after each result, and does what the answer says."""
 
-    id = "claude-hook"
+    id = "agent-hook"
 
     @asynccontextmanager
     async def open(self, folder: Path, vectors: Sequence[Vector]) -> AsyncIterator[None]:
@@ -65,7 +68,7 @@ class ClaudeCode:
     def __init__(self, scene: Scene, rules: Rules) -> None:
         self.scene = scene
         self.tools = ToolMap(TOOLS)
-        self.judge = Judge(rules, self.tools, allow_rewritten=True)
+        self.judge = Judge(rules, codec_of("claude"), CHANGES, allow_rewritten=True)
         self.heard = ""
 
     async def send(self, event: str, **fields: Any) -> dict[str, Any]:

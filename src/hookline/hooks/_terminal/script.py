@@ -34,13 +34,17 @@ _SPECIAL = re.compile(r"([*?[])")
 class Script(NamedTuple):
     """The commands in a script, the files that its redirects write and read, and code that interpreters get as input.
 
-    A part of a word that is only known when the script runs is a ``*`` in :attr:`Word.pattern`.
+    A part of a word that is only known when the script runs is a ``*`` in :attr:`Word.pattern`. ``fed`` has the places
+    of commands whose input is a file or a text, and ``piped`` the places of those that read the output of another one,
+    with the place of that one.
     """
 
     commands: list[tuple[Word, ...]]
     written: list[Word]
     read: list[Word]
     code: list[str]
+    fed: set[int]
+    piped: dict[int, int]
 
 
 class _HereDocument(NamedTuple):
@@ -64,7 +68,7 @@ def find_commands(text: str) -> Script:
     if len(text) > MAX_LENGTH:
         raise CommandError(f"the command has {len(text)} characters; at most {MAX_LENGTH} are allowed")
     check_characters(text)
-    found = Script([], [], [], [])
+    found = Script([], [], [], [], set(), {})
     _Scanner(text, found, 0).commands("")
     return found
 
@@ -73,12 +77,14 @@ class _Scanner:
     def __init__(self, text: str, found: Script, depth: int) -> None:
         self.text, self.at, self.found, self.depth = text, 0, found, depth
         self._documents: list[_HereDocument] = []
+        self._fed: list[list[Word]] = []
 
     def commands(self, end: str) -> None:
         """Scan commands until the bracket that ends them, or the end of the text."""
         self._enter()
         words: list[Word] = []
         cases = 0
+        source: int | None = None  # the command at the other end of a pipe
         while self.at < len(self.text):
             char = self.text[self.at]
             redirect = _REDIRECT.match(self.text, self.at)
@@ -90,7 +96,9 @@ class _Scanner:
             elif redirect:
                 self._redirect(redirect, words)
             elif char in ";&|\n":
-                words = self._finish(words)
+                is_pipe = char == "|" and self.text[self.at - 1 : self.at + 2].count("|") == 1
+                words = self._finish(words, source)
+                source = len(self.found.commands) - 1 if is_pipe else None
                 self.at += 1
                 if char == "\n":
                     self._read_documents()
@@ -103,7 +111,7 @@ class _Scanner:
                     continue
                 if end != ")":
                     raise CommandError("there is a ')' without a '('")
-                self._finish(words)
+                self._finish(words, source)
                 self.depth -= 1
                 return
             else:
@@ -122,7 +130,7 @@ class _Scanner:
                     words += [word] * (word.raw.count(",") + 1 if "brace" in word.expansions else 1)
         if end:
             raise CommandError(f"a {end!r} is missing")
-        self._finish(words)
+        self._finish(words, source)
         self.depth -= 1
 
     def _enter(self) -> None:
@@ -130,9 +138,14 @@ class _Scanner:
         if self.depth > _MAX_DEPTH:
             raise CommandError(f"commands are nested more than {_MAX_DEPTH} deep: write simpler commands")
 
-    def _finish(self, words: list[Word]) -> list[Word]:
+    def _finish(self, words: list[Word], source: int | None) -> list[Word]:
         if words and words[0].raw not in _WORD_LISTS and words[0].raw != "esac":
+            number = len(self.found.commands)
             self.found.commands.append(tuple(words))
+            if any(each is words for each in self._fed):
+                self.found.fed.add(number)
+            if source is not None:
+                self.found.piped[number] = source
         return []
 
     def _bracket(self, words: list[Word]) -> list[Word]:
@@ -158,6 +171,8 @@ class _Scanner:
         self.at = found.end()
         self._skip_blanks()
         target = self._word()
+        if operator in ("<<", "<<-", "<<<") or (operator == "<" and not target.text.startswith(("/dev/", "/proc/"))):
+            self._fed.append(words)
         if operator in ("<<", "<<-"):
             self._documents.append(_HereDocument(target.text, operator == "<<-", target.raw != target.text, words))
         elif operator == "<<<":

@@ -9,33 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...._base.text import error_text
-from ...._base.workers import in_thread
-from ...._kernel.events import Event, HookExecuted
-from ...._kernel.fire_observers import FireEvents, FireObserver, FireObservers, FireReport
-from ...._kernel.payloads import ApprovalAnswer, ApprovalRequest
-from ...._kernel.points import APPROVAL_REQUESTED, BEFORE_TOOL
-from ...._kernel.registry import HookRegistry
-from ...._kernel.scope import scope_of
-from ...._run.events import ApprovalDecided
-from ...._run.run_hooks import clean_with
-from ....hooks._facts import cleaned, fact_of_approval, fact_of_fire
-from ....records.rules import rules_of
-from ....stores.errors import StoreError
-from ....stores.facts import NAME, Gate, ObservedRun, RunFact
-from ....stores.runs import RunRecord, RunStore
-from ..protocol import HookInput, HookOutput
-from .hosts import OTHER
+from ..._base.text import error_text
+from ..._base.workers import in_thread
+from ..._kernel.events import Event, HookExecuted
+from ..._kernel.fire_observers import FireEvents, FireObserver, FireObservers, FireReport
+from ..._kernel.payloads import ApprovalAnswer, ApprovalRequest
+from ..._kernel.points import APPROVAL_REQUESTED, BEFORE_TOOL
+from ..._kernel.registry import HookRegistry
+from ..._kernel.scope import scope_of
+from ..._run.events import ApprovalDecided
+from ..._run.run_hooks import clean_with
+from ...hooks._facts import cleaned, fact_of_approval, fact_of_fire
+from ...records.rules import rules_of
+from ...stores.errors import StoreError
+from ...stores.facts import NAME, Gate, ObservedRun, RunFact
+from ...stores.runs import RunRecord, RunStore
+from .events import AgentEvent, Answer
 
 if TYPE_CHECKING:
-    from ...._kernel.values import Ids
-    from ...._run.context import AgentContext
-    from .hosts import Host
+    from ..._kernel.values import Ids
+    from ..._run.context import AgentContext
 
 log = logging.getLogger("hookline")
 
 _AUDITED: frozenset[type[Event]] = frozenset({HookExecuted, ApprovalDecided})
-COMMAND = "claude-hook"
+COMMAND = "agent-hook"
 """The name under which the command itself prevents a call."""
 
 
@@ -51,7 +49,6 @@ class PromptRecord(FireObserver):
         ctx: the context of the run, whose fires are recorded.
         ids: the ids of the run.
         outer: the run that started this subagent.
-        host: the coding agent.
     """
 
     wants_hooked_fires = True
@@ -64,9 +61,8 @@ class PromptRecord(FireObserver):
         ctx: AgentContext,
         ids: Ids,
         outer: PromptRecord | None,
-        host: Host,
     ) -> None:
-        origin, now = "coding agent" if host == OTHER else str(host), time.time()
+        now = time.time()
         self._store, self._registry = store, registry
         root = ids.run_id if outer is None else outer.run.root_run_id
         parent = "" if outer is None else outer.run.run_id
@@ -82,7 +78,7 @@ class PromptRecord(FireObserver):
             created=now,
             started=now,
             parent_run_id=parent,
-            origin=origin,
+            origin=ids.agent,
         )
         self._facts: list[RunFact] = []
         self._numbers = count(1)
@@ -101,16 +97,15 @@ class PromptRecord(FireObserver):
             by, why = answer.by or fire.verdict.hook, answer.deny or ""
             self._approval(decision, asked.call.id, asked.call.name, by, why, fire.took)
 
-    async def store(self, given: HookInput, tool: str, output: HookOutput | None, prevented: str | None) -> None:
+    async def store(self, event: AgentEvent, tool: str, answer: Answer) -> None:
         """Store what has happened up to the answer to an event. A failure is logged and changes no answer.
 
         Args:
-            given: the event.
+            event: the event.
             tool: the tool of the event, under our name.
-            output: the decision.
-            prevented: why the call of the event does not run; ``None`` if it may.
+            answer: the answer that the agent gets.
         """
-        self._take(given, tool, output, prevented)
+        self._take(event, tool, answer)
         facts, self._facts = self._facts, []
         if self._store is None:
             return
@@ -138,28 +133,28 @@ class PromptRecord(FireObserver):
     def _add(self, fact: RunFact) -> None:
         self._facts.append(cleaned(fact, self._registry.stack.redactions))
 
-    def _take(self, given: HookInput, tool: str, output: HookOutput | None, prevented: str | None) -> None:
-        event, now = given.hook_event_name, time.time()
-        if event == "PreToolUse":
+    def _take(self, event: AgentEvent, tool: str, answer: Answer) -> None:
+        now = time.time()
+        if event.kind == "before_tool":
             self._row = msgspec.structs.replace(self._row, tool_calls=self._row.tool_calls + 1)
-            if prevented is not None:
-                self._refuse(given, tool, prevented)
-                self._tool_call(given, tool, "blocked", now)
-        elif event in ("PostToolUse", "PostToolUseFailure"):
-            self._tool_call(given, tool, "ok" if event == "PostToolUse" else "error", now)
-        elif event in ("Stop", "SubagentStop") and (output is None or output.decision != "block"):
+            if answer.deny is not None:
+                self._refuse(event, tool, answer.deny)
+                self._tool_call(event, tool, "blocked", now)
+        elif event.kind == "after_tool":
+            self._tool_call(event, tool, "ok" if event.error is None else "error", now)
+        elif event.kind == "stop" and answer.go_on is None:
             self._end("completed", now)
-        elif event == "UserPromptSubmit" and output is not None and output.decision == "block":
+        elif event.kind == "prompt" and answer.deny is not None:
             self._end("ended", now)
 
-    def _refuse(self, given: HookInput, tool: str, why: str) -> None:
+    def _refuse(self, event: AgentEvent, tool: str, why: str) -> None:
         """Record who prevented a call, unless a hook or an approver did: nobody who could approve it, or this command.
 
         The command prevents calls that no guard can judge, and decisions that the coding agent cannot carry out.
         """
         if any(fact.refused for fact in self._facts):
             return
-        call_id = given.tool_use_id or ""
+        call_id = event.call_id
         if any(gate.verb == "ask" for fact in self._facts for gate in fact.gates):
             asked = [fact for fact in self._facts if fact.point == APPROVAL_REQUESTED]
             failed = [gate.hook for fact in asked for gate in fact.gates if gate.verb == "failed"]
@@ -197,18 +192,17 @@ class PromptRecord(FireObserver):
         self._add(fact_of_approval(self.run, event.at, next(self._numbers), event, took))
         self._audit(event)
 
-    def _tool_call(self, given: HookInput, tool: str, outcome: str, now: float) -> None:
-        took = (given.duration_ms or 0.0) / 1000
+    def _tool_call(self, event: AgentEvent, tool: str, outcome: str, now: float) -> None:
         fact = RunFact(
             self.run,
             now,
             "tool",
             next(self._numbers),
-            call_id=(given.tool_use_id or "")[:NAME],
+            call_id=event.call_id[:NAME],
             tool=tool[:NAME],
             outcome=outcome,
             attempt=1,
-            duration=took,
+            duration=event.seconds,
         )
         self._facts.append(fact)
 

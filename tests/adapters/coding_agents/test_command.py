@@ -1,4 +1,4 @@
-"""``hookline claude-hook``, run as Claude Code runs it: an event on stdin, an answer on stdout, an exit code."""
+"""``hookline agent-hook``, run as Claude Code runs it: an event on stdin, an answer on stdout, an exit code."""
 
 import concurrent.futures
 import json
@@ -132,6 +132,8 @@ def never_called(ctx, step): ...
 class ClaudeCode:
     """Calls the command as Claude Code does, and runs a tool only if the answer allows it."""
 
+    agent = "claude"
+
     def __init__(self, folder: Path, runtime: Path, *options: str, rules: str = "rules.py") -> None:
         self.folder, self.runtime = folder, runtime
         self.options = (rules, *options)
@@ -140,7 +142,7 @@ class ClaudeCode:
     def call(self, data: bytes, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
         """Run the command with this input."""
         return subprocess.run(
-            [sys.executable, "-P", "-m", "hookline", "claude-hook", *self.options],
+            [sys.executable, "-P", "-m", "hookline", "agent-hook", "--agent", self.agent, *self.options],
             input=data,
             capture_output=True,
             cwd=cwd or self.folder,
@@ -734,7 +736,7 @@ def test_rules_that_others_can_write_are_not_used(new):
 
 def test_a_misspelt_option_blocks(claude):
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "hookline", "claude-hook", "rules.py", "--onse"],
+        [sys.executable, "-P", "-m", "hookline", "agent-hook", "--agent", "claude", "rules.py", "--onse"],
         input=claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "ls"}),
         capture_output=True,
         cwd=claude.folder,
@@ -1016,7 +1018,7 @@ def test_an_answer_that_nobody_can_read_blocks(claude):
     read, write = os.pipe()
     os.close(read)
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "hookline", "claude-hook", "rules.py"],
+        [sys.executable, "-P", "-m", "hookline", "agent-hook", "--agent", "claude", "rules.py"],
         stdin=subprocess.PIPE,
         stdout=write,
         stderr=subprocess.PIPE,
@@ -1031,7 +1033,7 @@ def test_an_answer_that_nobody_can_read_blocks(claude):
 def test_a_working_folder_that_was_deleted_blocks(claude, tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
-    command = f"cd {gone} && rmdir {gone} && exec {sys.executable} -P -m hookline claude-hook rules.py"
+    command = f"cd {gone} && rmdir {gone} && exec {sys.executable} -P -m hookline agent-hook --agent claude rules.py"
     env = {name: value for name, value in os.environ.items() if name != "CLAUDE_PROJECT_DIR"}
     data = claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "ls"})
     done = subprocess.run(["sh", "-c", command], input=data, capture_output=True, env=env, check=False)
@@ -1088,12 +1090,12 @@ while True:
 
 def test_another_version_or_installation_has_a_process_of_its_own(monkeypatch):
     from hookline._base import package
-    from hookline.adapters.claude_code.command.options import Options
+    from hookline.adapters.coding_agents.options import Options
 
-    before = Options(["rules.py"]).identity()
-    assert Options(["rules.py"]).identity() == before
+    before = Options("claude", ["rules.py"]).identity()
+    assert Options("claude", ["rules.py"]).identity() == before
     monkeypatch.setattr(package, "__version__", "0.0.1")
-    assert Options(["rules.py"]).identity() != before
+    assert Options("claude", ["rules.py"]).identity() != before
     monkeypatch.undo()
     monkeypatch.setattr(sys, "prefix", "/elsewhere")
-    assert Options(["rules.py"]).identity() != before
+    assert Options("claude", ["rules.py"]).identity() != before

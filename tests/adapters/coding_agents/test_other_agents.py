@@ -1,4 +1,4 @@
-"""``hookline claude-hook`` in other coding agents, which get only the answers that they obey.
+"""``hookline agent-hook`` in Codex, and in agents that loaded the settings of Claude Code: only answers that they obey.
 
 The common fields and the variables are those of a ``PreToolUse`` that the programs sent: Codex 0.169.0, Copilot CLI
 1.0.102, Gemini CLI 0.61.0 (``BeforeTool``), Qwen Code 0.24.4, and Claude Code 1.0.128, 2.0.14 and 2.1.326, with other
@@ -196,6 +196,7 @@ class Agents(ClaudeCode):
     def become(self, agent):
         """Be this agent from now on."""
         self.variables, self.fields = agent
+        self.agent = "codex" if agent in CODEXES.values() else "claude"
         return self
 
     def env(self):

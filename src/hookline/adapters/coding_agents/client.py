@@ -1,6 +1,6 @@
-"""The command ``hookline claude-hook RULES``, as Claude Code calls it: pass the event on, and print the answer.
+"""The command ``hookline agent-hook``, as a coding agent calls it: pass the event on, and print the answer.
 
-Claude Code starts this program for every tool call, and importing Hookline with its hooks takes longer than a person
+The agent starts this program for every tool call, and importing Hookline with its hooks takes longer than a person
 wants to wait each time. So the hooks live in a resident process, which this one starts if there is none, and asks over
 a Unix socket. The process also keeps the state of the hooks between the calls of a session. Its socket is in a folder
 that only the user can enter. The process ends when it has had nothing to do for a while.
@@ -16,12 +16,11 @@ import stat
 import sys
 import time
 
-from .hosts import environment
-from .options import BLOCKED, MAX_INPUT, STALE, NoAnswerError, Options, encode_answer, encode_event
+from .options import BLOCKED, MAX_INPUT, STALE, NoAnswerError, Options, encode_answer, encode_event, environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .refusal import CommandOutput
+    from .events import CommandOutput
 
 MAX_ADDRESS = 100
 """Unix sockets have addresses of at most about 104 bytes."""
@@ -34,7 +33,7 @@ def run(options: Options) -> int:
         data = sys.stdin.buffer.read(MAX_INPUT + 1)
         answer = _answer(options, data)
     except BaseException as error:  # noqa: BLE001 - whatever is broken, the call must not run because of it
-        answer = _refuse(data, error)
+        answer = _refuse(options.agent, data, error)
     stdout, stderr, code = answer
     try:
         _write(1, stdout)
@@ -47,12 +46,12 @@ def run(options: Options) -> int:
     return code
 
 
-def _refuse(data: bytes, error: BaseException) -> tuple[bytes, bytes, int] | CommandOutput:
+def _refuse(agent: str, data: bytes, error: BaseException) -> tuple[bytes, bytes, int] | CommandOutput:
     """Return the answer to an event that could not be judged."""
     try:
         from .refusal import refusal
 
-        return refusal(environment(), data, _describe(error))
+        return refusal(agent, environment(), data, _describe(error))
     except BaseException as broken:  # noqa: BLE001 - with another exit code than 2, most agents run the call
         return b"", f"Hookline: the event could not be judged: {type(broken).__name__}.\n".encode(), BLOCKED
 
@@ -77,7 +76,7 @@ def _answer(options: Options, data: bytes) -> tuple[bytes, bytes, int] | Command
     deadline = time.monotonic() + options.seconds
     if options.once:
         return _answer_once(options, data, deadline)
-    address = os.path.join(_runtime_folder(), f"claude-{_digest(options.identity())}")
+    address = os.path.join(_runtime_folder(), f"agent-{_digest(options.identity())}")
     message = encode_event(environment(), data)
     answer = _ask(f"{address}.sock", message, deadline)
     if answer is None:
@@ -100,7 +99,7 @@ def _answer_once(options: Options, data: bytes, deadline: float) -> tuple[bytes,
             ours.close()
             theirs.sendall(encode_answer(*answer_once(options, environment(), data)))
         except BaseException as error:  # noqa: BLE001 - the parent must know
-            theirs.sendall(encode_answer(*_refuse(data, error)))
+            theirs.sendall(encode_answer(*_refuse(options.agent, data, error)))
         finally:
             os._exit(0)
     theirs.close()

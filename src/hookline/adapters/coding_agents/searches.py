@@ -16,11 +16,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ...._base.files import below
-from ...._kernel.payloads import ToolCallRequest
-from ...._kernel.points import BEFORE_TOOL
-from ...._kernel.registry import HookRegistry
-from ....hooks.path_guard import PathGuard
+from ..._base.files import below
+from ..._kernel.payloads import ToolCallRequest
+from ..._kernel.points import BEFORE_TOOL
+from ..._kernel.registry import HookRegistry
+from ...hooks.path_guard import PathGuard
 
 _SIMPLE_NAME = re.compile(r"[A-Za-z0-9._*-]+")
 _BRACES = re.compile(r"([^{}]*)\{([^{}]*)\}(.*)", re.DOTALL)

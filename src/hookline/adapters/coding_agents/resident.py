@@ -1,4 +1,4 @@
-"""The process that keeps the hooks of ``hookline claude-hook`` in memory, and answers its calls."""
+"""The process that keeps the hooks of ``hookline agent-hook`` in memory, and answers its calls."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...._base.tasks import wait_at_most
-from ...._base.text import error_text
-from ...._kernel.errors import HooklineError
+from ..._base.tasks import wait_at_most
+from ..._base.text import error_text
+from ..._kernel.errors import HooklineError
+from .events import CommandOutput
 from .options import MAX_INPUT, STALE, NoAnswerError, Options, decode_event, encode_answer
-from .refusal import CommandOutput, refusal
+from .refusal import refusal
 
 if TYPE_CHECKING:
-    from .rules import Judge
+    from .judge import Judge
 
 log = logging.getLogger("hookline")
 
@@ -37,20 +38,23 @@ def load_judge(options: Options, read_file: str = "") -> Judge:
     Raises:
         NoAnswerError: that is not possible; the message says why.
     """
-    from .rules import Judge, ReadBefore, Rules, parse_tools
+    from .codecs import codec_of
+    from .judge import Judge
+    from .rules import Rules
+    from .sessions import ReadBefore
 
     try:
         os.chdir(options.folder)
-        rules, tools = Rules.load(options.rules), parse_tools(options.tools)
+        return Judge(
+            Rules.load(options.rules),
+            codec_of(options.agent),
+            options.tools,
+            sandboxed=options.sandboxed,
+            allow_rewritten=options.allow_rewritten,
+            read_before=ReadBefore(read_file),
+        )
     except (HooklineError, OSError) as error:
         raise NoAnswerError(f"the rules cannot be loaded ({error_text(error)})") from error
-    return Judge(
-        rules,
-        tools,
-        sandboxed=options.sandboxed,
-        allow_rewritten=options.allow_rewritten,
-        read_before=ReadBefore(read_file),
-    )
 
 
 def answer_once(options: Options, variables: str, data: bytes) -> CommandOutput:
@@ -98,7 +102,7 @@ def serve(options: Options, address: str, ready: int) -> None:
 
 
 def _detach(log_file: str, keep: int) -> None:
-    """Let go of the files of the call that started this process: Claude Code waits until they are closed."""
+    """Let go of the files of the call that started this process: the agent waits until they are closed."""
     for name, flags, target in (
         (os.devnull, os.O_RDONLY, 0),
         (log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 1),
@@ -191,5 +195,5 @@ class _Resident:
             self._ended.set()
             return CommandOutput(code=STALE)
         if len(data) > MAX_INPUT:
-            return refusal(variables, data, "the event is too large")
+            return refusal(self.options.agent, variables, data, "the event is too large")
         return await self.judge.answer(variables, data, self.options.seconds * _MARGIN)

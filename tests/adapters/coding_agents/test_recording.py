@@ -6,7 +6,9 @@ import pytest
 
 from hookline import BEFORE_TOOL, HookResult, guard, hook
 from hookline._kernel.registry import HookRegistry
-from hookline.adapters.claude_code.command.rules import Judge, Rules
+from hookline.adapters.coding_agents.codecs import codec_of
+from hookline.adapters.coding_agents.judge import Judge
+from hookline.adapters.coding_agents.rules import Rules
 from hookline.hooks import AuditLogHook
 from hookline.points import APPROVAL_REQUESTED
 from hookline.stores import RunStore, run_stats
@@ -46,7 +48,7 @@ class Agent:
     def __init__(self, folder, fields):
         self.store, registry = RunStore(folder / "runs.db"), HookRegistry()
         registry.extend([judge, rewrite, approver])
-        self.judge, self.fields = Judge(Rules(registry, projects=[self.store])), fields
+        self.judge, self.fields = Judge(Rules(registry, projects=[self.store]), codec_of("claude")), fields
 
     async def call(self, command, tool="Bash"):
         fields = {"hook_event_name": "PreToolUse", "tool_name": tool, "tool_use_id": "call_1", "prompt_id": "prompt_1"}
@@ -63,11 +65,11 @@ class Agent:
     ("tool", "command", "expected"),
     [
         ("Bash", "blocked", ("judge", "block", "shell", "Not this one.")),
-        ("Frobnicate", "x", ("claude-hook", "block", "Frobnicate", "No guard knows the tool Frob")),
+        ("Frobnicate", "x", ("agent-hook", "block", "Frobnicate", "No guard knows the tool Frob")),
         ("Bash", "asked", ("", "denied", "shell", "May it run?\nThis needs an ap")),
         ("Bash", "asked denied", ("anna", "denied", "shell", "Not on a Friday.")),
         ("Bash", "asked waits", ("", "denied", "shell", "Nobody has approved this cal")),
-        ("Bash", "changed", ("claude-hook", "block", "shell", "A hook of Hookline changed t")),
+        ("Bash", "changed", ("agent-hook", "block", "shell", "A hook changed this call, an")),
     ],
 )  # fmt: skip
 async def test_a_prevented_call_is_one_refusal_with_a_reason(tmp_path, tool, command, expected):
@@ -97,6 +99,15 @@ async def test_an_approval_is_recorded_with_the_approver(tmp_path):
     assert (await agent.call("asked approved")).code == 0
     (decided,) = [fact for fact in agent.store.facts("prompt_1") if fact.kind == "approval"]
     assert (decided.outcome, decided.source, decided.tool) == ("approved", "anna", "shell")
+
+
+async def test_the_start_of_a_session_is_no_run(tmp_path):
+    agent = Agent(tmp_path, OTHER)
+    start = {"session_id": "try", "hook_event_name": "SessionStart", "source": "startup"}
+    await agent.judge.answer(VARIABLES, json.dumps(start).encode())
+    assert list(agent.store.runs()) == []
+    await agent.call("ls")
+    assert [each.id for each in agent.store.runs()] == ["prompt_1"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Section: one call of ``hookline claude-hook``, with and without the resident process."""
+"""Section: one call of ``hookline agent-hook``, with and without the resident process."""
 
 import json
 import os
@@ -22,9 +22,9 @@ from hookline.hooks import PathGuard, SensitiveDataHook, TerminalGuard
 hooks = [TerminalGuard("."), PathGuard(".", write=True), SensitiveDataHook()]
 """
 WAYS = {
-    "a call, with a resident process": ["-P", "-m", "hookline", "claude-hook", "rules.py"],
+    "a call, with a resident process": ["-P", "-m", "hookline", "agent-hook", "--agent", "claude", "rules.py"],
     "the first call, or `--once`: load the guards and answer": [
-        *("-P", "-m", "hookline", "claude-hook", "rules.py", "--once"),
+        *("-P", "-m", "hookline", "agent-hook", "--agent", "claude", "rules.py", "--once"),
     ],
     "`python -c pass`, for comparison": ["-c", "pass"],
 }
@@ -80,10 +80,10 @@ def _end(folder: Path) -> None:
 def render(data: Any) -> str:
     """Return the text and the table."""
     return prose(
-        "`hookline claude-hook` with the terminal guard, the path guard and the sensitive-data hook, as Claude Code "
+        "`hookline agent-hook` with the terminal guard, the path guard and the sensitive-data hook, as Claude Code "
         "starts it for a tool call: CPU of the whole process, from its start to its answer, with compiled files. The "
         "resident process keeps the guards in memory; its own work for a call is not included."
     ) + table(["", "CPU"], [[way, shown(time, "ms")] for way, time in data.items()])
 
 
-SECTION = Section("claude_hook", "Guards in Claude Code", measure, render)
+SECTION = Section("agent_hook", "Guards in Claude Code", measure, render)

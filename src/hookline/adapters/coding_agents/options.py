@@ -1,4 +1,4 @@
-"""The options of ``hookline claude-hook``, and what the command and its resident process must agree on.
+"""The options of ``hookline agent-hook``, and what the command and its resident process must agree on.
 
 Every call imports this module, so it imports next to nothing.
 """
@@ -13,31 +13,45 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+AGENTS = ("claude", "codex", "copilot", "cursor", "gemini", "opencode", "qwen")
+"""The names for ``--agent``."""
 MAX_INPUT = 64_000_000
 """Larger events are refused."""
 BLOCKED = 2
-"""The exit code that blocks. With others than this and 0, Claude Code runs the call."""
+"""The exit code that blocks. With others than this and 0, most agents run the call."""
 STALE = 255
 """The answer of a resident process whose rules have changed: start another one."""
 SECONDS, IDLE = 25.0, 1800.0
+
+_VARIABLES = ("CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION_ID", "CLAUDE_CONFIG_DIR")
+
+_FOLDERS = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR", "QWEN_PROJECT_DIR")
+"""Variables with the folder of the project, in agents that set one."""
+
+
+def environment() -> str:
+    """Return what the environment of this call says about the agent that made it."""
+    return "\0".join(os.environ.get(name, "") for name in _VARIABLES)
 
 
 class Options:
     """The options of one call. Resident processes with other options are other processes.
 
     Args:
+        agent: the coding agent.
         rules: files, modules and names of hooks.
         tools: changes of the map of tools.
-        sandboxed: whether Claude Code runs commands in a sandbox.
+        sandboxed: whether the agent runs commands in a sandbox.
         allow_rewritten: whether calls that hooks changed run without a question.
-        seconds: the time for one answer. Claude Code lets a call run if a hook takes too long, so this must be shorter
-            than the ``timeout`` there.
+        seconds: the time for one answer. Agents let a call run if a hook takes too long, so this must be shorter than
+            the time that they give it.
         idle: after this time without a call, the resident process ends.
         once: whether to answer without a resident process.
     """
 
     def __init__(
         self,
+        agent: str,
         rules: Sequence[str],
         tools: Sequence[str] = (),
         *,
@@ -47,7 +61,8 @@ class Options:
         idle: float = IDLE,
         once: bool = False,
     ) -> None:
-        self.folder = os.environ.get("CLAUDE_PROJECT_DIR") or _working_folder()
+        self.agent = agent
+        self.folder = next(filter(None, map(os.environ.get, _FOLDERS)), None) or _working_folder()
         self.rules, self.tools = [self._absolute(each) for each in rules], list(tools)
         self.sandboxed, self.allow_rewritten = sandboxed, allow_rewritten
         self.seconds, self.idle = seconds, idle
@@ -61,10 +76,10 @@ class Options:
 
     def identity(self) -> str:
         """Return a text that is the same for calls that one resident process may answer."""
-        from ...._base.package import __version__
+        from ..._base.package import __version__
 
         parts = (
-            *(self.folder, __version__, __file__, sys.prefix, os.environ.get("PYTHONPATH", "")),
+            *(self.agent, self.folder, __version__, __file__, sys.prefix, os.environ.get("PYTHONPATH", "")),
             *(self.sandboxed, self.allow_rewritten, self.seconds, self.idle, self.rules, self.tools),
         )
         return repr(parts)
@@ -78,10 +93,11 @@ def _working_folder() -> str:
 
 
 def parse(args: Sequence[str]) -> Options | None:
-    """Return the options of a call as Claude Code makes it; ``None`` if the full parser is needed.
+    """Return the options of a call as a coding agent makes it; ``None`` if the full parser is needed.
 
     That is the case for ``--help``, for what only people use, and for mistakes, which the full parser explains.
     """
+    agent = ""
     rules: list[str] = []
     tools: list[str] = []
     flags: dict[str, bool] = {}
@@ -91,9 +107,11 @@ def parse(args: Sequence[str]) -> Options | None:
         arg = rest.pop(0)
         if arg in ("--sandboxed", "--allow-rewritten", "--once"):
             flags[arg[2:].replace("-", "_")] = True
-        elif arg in ("--tool", "--timeout", "--idle") and rest:
+        elif arg in ("--agent", "--tool", "--timeout", "--idle") and rest:
             value = rest.pop(0)
-            if arg == "--tool":
+            if arg == "--agent":
+                agent = value
+            elif arg == "--tool":
                 tools.append(value)
             elif not value.isdecimal() or int(value) == 0:
                 return None
@@ -103,7 +121,9 @@ def parse(args: Sequence[str]) -> Options | None:
             return None
         else:
             rules.append(arg)
-    return Options(rules, tools, **flags, **numbers) if rules else None  # type: ignore[arg-type]
+    if not rules or agent not in AGENTS:
+        return None
+    return Options(agent, rules, tools, **flags, **numbers)  # type: ignore[arg-type]
 
 
 def encode_answer(stdout: bytes, stderr: bytes, code: int) -> bytes:

@@ -1,1 +1,0 @@
-"""The command ``hookline claude-hook``: hooks of Hookline as a hook of Claude Code."""

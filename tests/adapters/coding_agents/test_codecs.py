@@ -1,0 +1,405 @@
+"""Each coding agent gets the decisions of hooks in the form that it obeys.
+
+The events of Codex 0.169.0, Copilot CLI 1.0.102, Gemini CLI 0.61.0 and Qwen Code 0.24.4 have the fields that these
+programs sent; those of Cursor were read in the code of its SDK 1.0.18; those of opencode come from our own plugin.
+"""
+
+import json
+
+import pytest
+
+from hookline import AFTER_TOOL, BEFORE_TOOL, HookResult, guard, hook
+from hookline._kernel.registry import HookRegistry
+from hookline.adapters.coding_agents.codecs import codec_of
+from hookline.adapters.coding_agents.judge import Judge
+from hookline.adapters.coding_agents.options import AGENTS
+from hookline.adapters.coding_agents.rules import Rules
+from hookline.hooks import PathGuard, SensitiveDataHook
+from hookline.points import APPROVAL_REQUESTED, ON_RUN_END, ON_RUN_START, ON_STOP
+
+SESSION = "01a1ea9e-c7a6-7d32-bde9-dafe14666176"
+CLAUDE = {"session_id": SESSION, "transcript_path": f"/home/ada/.claude/projects/-shop/{SESSION}.jsonl", "cwd": "/shop"}
+CODEX = {
+    "session_id": SESSION,
+    "turn_id": "01a1ea9e-c7ca-7792-a0b0-dd4ee08fb158",
+    "transcript_path": None,
+    "cwd": "/shop",
+    "model": "gpt-6",
+    "permission_mode": "bypassPermissions",
+    "tool_use_id": "call_1",
+}
+COPILOT = {"session_id": SESSION, "timestamp": "2026-11-17T17:47:34.128Z", "cwd": "/shop"}
+GEMINI = {"session_id": SESSION, "transcript_path": "/t.jsonl", "cwd": "/shop", "timestamp": "2026-11-17T17:47:38.594Z"}
+CURSOR = {
+    "conversation_id": "c",
+    "generation_id": "g",
+    "cursor_version": "2.0",
+    "session_id": SESSION,
+    "workspace_roots": ["/shop"],
+}
+
+
+def shell_event(agent, command):
+    """A shell command, as the agent announces it."""
+    bash = {"tool_name": "Bash", "tool_input": {"command": command}}
+    run = {"tool_name": "run_shell_command", "tool_input": {"command": command, "is_background": False}}
+    return {
+        "claude": {**CLAUDE, "hook_event_name": "PreToolUse", **bash},
+        "codex": {**CODEX, "hook_event_name": "PreToolUse", **bash},
+        "copilot": {**COPILOT, "hook_event_name": "PreToolUse", **bash},
+        "cursor": {**CURSOR, "hook_event_name": "preToolUse", "tool_name": "Shell", "tool_input": {"command": command}},
+        "gemini": {**GEMINI, "hook_event_name": "BeforeTool", **run},
+        "opencode": {
+            "event": "tool.execute.before",
+            "session": "s",
+            "call": "c",
+            "cwd": "/shop",
+            "tool": "bash",
+            "args": {"command": command},
+        },
+        "qwen": {**GEMINI, "hook_event_name": "PreToolUse", "permission_mode": "yolo", **run},
+    }[agent]
+
+
+def result_event(agent, text):
+    """The result of a shell command."""
+    before = shell_event(agent, "cat notes")
+    if agent == "opencode":
+        return {**before, "event": "tool.execute.after", "output": text}
+    shown = {"llmContent": text, "returnDisplay": text}
+    if agent == "gemini":
+        return {**before, "hook_event_name": "AfterTool", "tool_response": shown}
+    if agent == "qwen":
+        return {**before, "hook_event_name": "PostToolUse", "tool_response": shown}
+    if agent == "cursor":
+        return {**before, "hook_event_name": "postToolUse", "tool_output": text}
+    if agent == "copilot":
+        found = {"result_type": "success", "text_result_for_llm": text}
+        return {**before, "hook_event_name": "PostToolUse", "tool_result": found}
+    return {**before, "hook_event_name": "PostToolUse", "tool_response": text}
+
+
+def file_event(agent, path):
+    """A file that is written."""
+    tool, name, text = {
+        "claude": ("Write", "file_path", "content"),
+        "copilot": ("Write", "path", "file_text"),
+        "cursor": ("Write", "path", "content"),
+        "gemini": ("write_file", "file_path", "content"),
+        "opencode": ("write", "filePath", "content"),
+        "qwen": ("write_file", "file_path", "content"),
+    }.get(agent, ("apply_patch", "command", ""))
+    event = shell_event(agent, "")
+    patch = f"*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch\n"
+    given = {name: path, text: "x"} if text else {name: patch}
+    if agent == "opencode":
+        return {**event, "tool": tool, "args": given}
+    return {**event, "tool_name": tool, "tool_input": given}
+
+
+def prompt_event(agent, text):
+    """A prompt of the user."""
+    event = {key: value for key, value in shell_event(agent, "").items() if key not in ("tool_name", "tool_input")}
+    if agent == "opencode":
+        return {"event": "chat.message", "session": "s", "cwd": "/shop", "prompt": text}
+    name = {"gemini": "BeforeAgent", "cursor": "beforeSubmitPrompt"}.get(agent, "UserPromptSubmit")
+    return {**event, "hook_event_name": name, "prompt": text}
+
+
+def stop_event(agent):
+    """The agent is about to stop."""
+    if agent == "opencode":
+        return {"event": "session.idle", "session": "s", "cwd": "/shop"}
+    name = {"gemini": "AfterAgent", "cursor": "stop"}.get(agent, "Stop")
+    event = {key: value for key, value in shell_event(agent, "").items() if key not in ("tool_name", "tool_input")}
+    return {**event, "hook_event_name": name}
+
+
+@hook(BEFORE_TOOL, tools="shell")
+def rewrite(ctx, request):
+    if "original" in request.arguments["command"]:
+        return request.replace(arguments={**request.arguments, "command": "touch copy"})
+
+
+@guard(BEFORE_TOOL, tools="shell")
+def judge(ctx, request):
+    command = request.arguments["command"]
+    if "blocked" in command:
+        return HookResult.block("Not this one.")
+    if "asked" in command:
+        return HookResult.ask("May it run?")
+    if "broken" in command:
+        raise RuntimeError("password=hunter2")
+
+
+@hook(APPROVAL_REQUESTED)
+def approver(ctx, request):
+    return HookResult.approve() if "approved" in str(request.call.arguments) else None
+
+
+@hook(AFTER_TOOL)
+def redact(ctx, result):
+    if "broken" in result.text:
+        raise RuntimeError("password=hunter2")
+    return result.with_text(result.text.replace("secret", "[hidden]")) if "secret" in result.text else None
+
+
+@hook(ON_RUN_START)
+def prompts(ctx, start):
+    return HookResult.end("No homework here.") if "homework" in start.task else None
+
+
+@hook(ON_STOP)
+def again(ctx, stopping):
+    return HookResult.keep_going("The tests fail.")
+
+
+HOOKS = (rewrite, judge, approver, redact, prompts, again)
+
+
+class Host:
+    """An agent that does what the answer says, by its own rules."""
+
+    def __init__(self, agent, *hooks):
+        self.agent = agent
+        self.judge = Judge(Rules(HookRegistry(hooks or HOOKS)), codec_of(agent))
+
+    async def send(self, event):
+        """Return the JSON of an answer, and what exit code 2 says."""
+        answer = await self.judge.answer("cli\0\0", json.dumps(event).encode())
+        assert answer.code in (0, 2)
+        if answer.code == 2 and self.agent != "claude":
+            assert not answer.stdout
+        self.raw = answer.stdout.decode() + answer.stderr.decode()
+        deaf = self.agent == "copilot" and event.get("hook_event_name") == "UserPromptSubmit"
+        deaf = deaf or (self.agent == "qwen" and event.get("hook_event_name") == "PostToolUse")
+        blocked = answer.stderr.decode() if answer.code == 2 and not deaf else None
+        return json.loads(answer.stdout or b"{}"), blocked
+
+    async def call(self, event):
+        """Return what a call becomes: ("runs", its arguments), ("asks", question) or ("denied", reason)."""
+        found, blocked = await self.send(event)
+        given = event.get("tool_input", event.get("args"))
+        if blocked is not None:
+            return "denied", blocked
+        if self.agent == "opencode":
+            return ("denied", found["deny"]) if "deny" in found else ("runs", found.get("args", given))
+        if self.agent == "cursor":
+            reason = found.get("agent_message", found.get("user_message"))
+            outcome = {"deny": "denied", "ask": "asks"}.get(found.get("permission", ""), "runs")
+            return outcome, found.get("updated_input", given) if outcome == "runs" else reason
+        specific = found.get("hookSpecificOutput", {})
+        if self.agent == "gemini":
+            return "runs", {**given, **specific.get("tool_input", {})}
+        outcome = {"deny": "denied", "ask": "asks"}.get(specific.get("permissionDecision", ""), "runs")
+        if outcome == "runs":
+            return outcome, specific.get("updatedInput", given)
+        return outcome, specific["permissionDecisionReason"]
+
+    async def read(self, event):
+        """Return what the model reads of a result."""
+        found, blocked = await self.send(event)
+        if blocked is not None:
+            return blocked
+        if self.agent == "opencode":
+            return found.get("output", event["output"])
+        if self.agent == "copilot":
+            return found.get("modifiedResult", {}).get("textResultForLlm", event["tool_result"]["text_result_for_llm"])
+        if self.agent == "gemini":
+            return found.get("reason", event["tool_response"]["llmContent"])
+        if self.agent == "qwen":  # a note beside the result, and exit code 2, change nothing
+            return found["stopReason"] if found.get("continue") is False else event["tool_response"]["llmContent"]
+        if self.agent == "cursor":  # the note comes beside the result
+            return found.get("additional_context", event["tool_output"])
+        return found.get("hookSpecificOutput", {}).get("updatedToolOutput", event["tool_response"])
+
+
+@pytest.fixture(params=AGENTS)
+def host(request):
+    return Host(request.param)
+
+
+REWRITES = ("claude", "codex", "copilot", "cursor", "gemini", "opencode")
+
+
+async def test_a_call_that_no_hook_touches_runs_as_it_is(host):
+    event = shell_event(host.agent, "ls")
+    assert await host.call(event) == ("runs", event.get("tool_input", event.get("args")))
+
+
+async def test_a_block_denies_with_the_reason(host):
+    outcome, reason = await host.call(shell_event(host.agent, "touch blocked"))
+    assert outcome == "denied"
+    assert "Not this one." in reason
+
+
+async def test_a_question_is_never_lost(host):
+    outcome, reason = await host.call(shell_event(host.agent, "touch asked"))
+    assert outcome == ("asks" if host.agent == "claude" else "denied")
+    assert "May it run?" in reason
+    assert (await host.call(shell_event(host.agent, "touch asked approved")))[0] == "runs"
+
+
+async def test_a_changed_call_runs_changed_or_not_at_all(host):
+    outcome, given = await host.call(shell_event(host.agent, "touch original"))
+    if host.agent in REWRITES and host.agent != "claude":
+        assert outcome == "runs"
+        assert given["command"] == "touch copy"
+    else:
+        assert outcome == ("asks" if host.agent == "claude" else "denied")
+
+
+async def test_a_broken_guard_denies_and_tells_no_secret(host):
+    outcome, reason = await host.call(shell_event(host.agent, "touch broken"))
+    assert outcome == "denied"
+    assert "hook 'judge' failed" in reason
+    if host.agent != "claude":  # whose user reads the exception
+        assert "hunter2" not in host.raw
+
+
+async def test_a_redacted_result_takes_the_place_of_the_result(host):
+    assert await host.read(result_event(host.agent, "plain")) == "plain"
+    text = str(await host.read(result_event(host.agent, "the secret key")))
+    assert "[hidden] key" in text
+    assert "secret" not in text
+
+
+async def test_a_result_that_cannot_be_judged_is_withheld(host):
+    text = str(await host.read(result_event(host.agent, "broken")))
+    assert "withheld" in text
+    assert "hunter2" not in text
+
+
+async def test_a_prompt_is_blocked(host):
+    found, blocked = await host.send(prompt_event(host.agent, "Do my homework."))
+    assert blocked or found.get("decision") == "block" or found.get("continue") is False or "deny" in found
+    assert "No homework here." in host.raw
+    assert await host.send(prompt_event(host.agent, "Hello.")) == ({}, None)
+
+
+async def test_a_run_is_kept_going_where_the_agent_can(host):
+    await host.send(stop_event(host.agent))
+    assert ("The tests fail." in host.raw) == (host.agent != "opencode")
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+async def test_a_path_guard_sees_the_file_that_is_written(agent, tmp_path):
+    host = Host(agent, PathGuard(tmp_path, write=True))
+    event = file_event(agent, str(tmp_path / "notes.txt"))
+    event["cwd"] = str(tmp_path)
+    assert (await host.call(event))[0] == "runs"
+    assert (await host.call({**event, **file_event(agent, "/etc/passwd"), "cwd": str(tmp_path)}))[0] == "denied"
+
+
+@pytest.mark.parametrize("agent", [each for each in AGENTS if not codec_of(each).knows_all_tools])
+async def test_a_tool_that_no_guard_knows_is_denied_and_the_reason_says_what_to_do(agent):
+    outcome, reason = await Host(agent).call({**shell_event(agent, "ls"), "tool_name": "frobnicate"})
+    assert outcome == "denied"
+    assert "--tool frobnicate=NAME" in reason
+
+
+@pytest.mark.parametrize(
+    ("agent", "tool"),
+    [
+        ("codex", "multi_agent_v1wait_agent"),
+        ("copilot", "read_agent"),
+        ("gemini", "complete_task"),
+        ("qwen", "agent"),
+        ("qwen", "list_agents"),
+    ],
+)
+async def test_the_tools_around_subagents_are_known(agent, tool):
+    event = {**shell_event(agent, ""), "tool_name": tool, "tool_input": {"prompt": "Help."}}
+    assert (await Host(agent).call(event))[0] == "runs"
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[]", b"nonsense", b'{"hook_event_name": "Nonsense", "session_id": "s"}', b"[" * 100_000]
+)
+async def test_what_is_not_understood_is_denied(agent, data):
+    answer = await Host(agent).judge.answer("cli\0\0", data)
+    assert (answer.code, answer.stdout) == (2, b"")
+    assert answer.stderr.startswith(b"Hookline: the input is not an event of ")
+
+
+async def test_a_redacted_result_keeps_its_shape():
+    host = Host("claude", SensitiveDataHook())
+    event = result_event("claude", {"stdout": "mail ada@example.com", "stderr": "", "interrupted": False})
+    shown = await host.read(event)
+    assert shown.keys() == {"stdout", "stderr", "interrupted"}
+    assert shown["stdout"].startswith("mail [")
+    assert "ada@" not in json.dumps(shown)
+
+
+async def test_an_expanded_prompt_is_judged_like_a_typed_one():
+    host = Host("claude")
+    event = {**CLAUDE, "hook_event_name": "UserPromptExpansion", "prompt": "Do my homework.", "command_name": "x"}
+    assert (await host.send(event))[0]["decision"] == "block"
+
+
+@pytest.mark.parametrize("name", ["beforeShellExecution", "beforeMCPExecution"])
+async def test_cursor_asks_its_user_where_it_can(name):
+    @guard(BEFORE_TOOL)
+    def asks(ctx, request):
+        return HookResult.ask("May it run?")
+
+    fields = {"command": "ls"} if name == "beforeShellExecution" else {"tool_name": "search", "tool_input": "{}"}
+    found, _ = await Host("cursor", asks).send({**CURSOR, "hook_event_name": name, **fields})
+    assert found == {"permission": "ask", "user_message": "May it run?"}
+
+
+async def test_a_result_of_an_mcp_server_is_replaced_as_text():
+    for agent, field in (("gemini", "reason"), ("qwen", "stopReason")):
+        event = result_event(agent, "")
+        event |= {"tool_name": "mcp__words__lookup", "tool_input": {"word": "heron"}}
+        event["tool_response"] = {"llmContent": [{"text": "the secret"}], "returnDisplay": "the secret"}
+        assert (await Host(agent).send(event))[0][field] == "the [hidden]"
+
+
+async def test_in_qwen_code_the_event_after_each_call_is_no_prompt_of_the_user():
+    seen = []
+
+    @hook(ON_RUN_START)
+    def tasks(ctx, start):
+        seen.append(start.task)
+
+    host = Host("qwen", tasks)
+    for text in ("Do it.", "", ""):
+        await host.send(prompt_event("qwen", text))
+    assert seen == ["Do it."]
+
+
+async def test_a_subagent_of_copilot_cli_belongs_to_the_session_that_started_it():
+    ends = []
+
+    @hook(ON_RUN_END)
+    def replies(ctx, result):
+        ends.append((ctx.session.id, result.output))
+
+    inner = {**COPILOT, "agent_id": "helper", "parent_agent_id": SESSION}
+    host = Host("copilot", replies)
+    await host.send({**inner, "session_id": "helper", "hook_event_name": "UserPromptSubmit", "prompt": "Help."})
+    await host.send({**inner, "session_id": "helper", "hook_event_name": "Stop"})
+    await host.send({**inner, "hook_event_name": "SubagentStop", "last_assistant_message": "Helped."})
+    assert ends == [(SESSION, "Helped.")]
+
+
+@pytest.mark.parametrize("agent", ["codex", "copilot", "gemini", "qwen"])
+async def test_a_reason_to_go_on_that_comes_back_as_a_prompt_belongs_to_the_same_run(agent):
+    host = Host(agent)
+    await host.send(prompt_event(agent, "Do it."))
+    kept = []
+    for _ in range(5):
+        found, reason = await host.send(stop_event(agent))
+        kept.append(reason or found.get("reason"))
+        await host.send(prompt_event(agent, (reason or "The tests fail.").strip()))
+    assert [bool(each) for each in kept] == [True, True, True, False, False]
+
+
+async def test_codex_gets_no_field_that_it_does_not_know():
+    host = Host("codex")
+    known = {"hookEventName", "permissionDecision", "updatedInput"}
+    found, _ = await host.send(shell_event("codex", "touch original"))
+    assert found.keys() == {"hookSpecificOutput"}
+    assert found["hookSpecificOutput"].keys() == known
