@@ -5,7 +5,7 @@ import json
 
 import httpx
 
-from hookline import AFTER_LLM, Agent, HookResult, ScriptedModel, guard
+from hookline import AFTER_LLM, ON_RUN_END, Agent, HookResult, ScriptedModel, guard, hook
 from hookline._web.http_server import HttpServer
 from hookline.channels import Gateway, TelegramChannel, WebChannel, WebhookChannel
 from hookline.channels.access import Access
@@ -28,15 +28,38 @@ def answer(request):
     return "All is well." if "Do not tell." in request.messages[-1].content else "The launch code is 4711."
 
 
-def gateway_of(folder, channels, servers=()):
+@hook(ON_RUN_END)
+async def last_word(ctx, end):
+    await asyncio.sleep(0.05)
+    return HookResult.replace(end.replace(reply="All is well."))
+
+
+def gateway_of(folder, channels, servers=(), hooks=(rail,)):
     return Gateway(
-        Agent("bot", llm=ScriptedModel([answer], loop=True), hooks=[rail], stream="live"),
+        Agent("bot", llm=ScriptedModel([answer], loop=True), hooks=hooks, stream="live"),
         channels,
         mailbox=Mailbox(str(folder / "mailbox.db")),
         sessions=SqliteSessionStore(folder / "sessions.db"),
         servers=servers,
         access={channel.name: Access(None) for channel in channels},
     )
+
+
+async def test_people_in_the_web_chat_see_no_text_that_a_hook_replaces_at_the_end_of_the_run(tmp_path):
+    channel = WebChannel(store=tmp_path / "chats.db")
+    host = HttpServer([channel], port=0, grace=1)
+    gateway = gateway_of(tmp_path, [channel], [host], hooks=[last_word])
+    await gateway.start()
+    try:
+        async with opened(host.url) as page:
+            await page.say("messages", id=id_of(1), text="Tell me.")
+            frames = []
+            async with asyncio.timeout(60):
+                while "All is well." not in "".join(frames):
+                    frames.append(json.dumps(await page.hear("message", "draft")))
+            assert "launch" not in "".join(frames)
+    finally:
+        await gateway.stop()
 
 
 async def test_people_in_the_web_chat_and_behind_a_webhook_get_no_rejected_text(tmp_path):

@@ -327,6 +327,18 @@ def test_a_server_of_an_untrusted_file_is_not_started(hookline, clone, script):
     assert (hookline(*args).returncode, ran(clone)) == (2, False)
 
 
+def test_forged_bytecode_beside_the_code_of_a_server_is_not_used(hookline, clone, script):
+    (clone / "server.py").write_text("import part\n")
+    (clone / "part.py").write_text("A = 1\n")
+    cached = importlib.util.cache_from_source(str(clone / "part.py"))
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(clone / "helper_of_rules.py"), cached, str(clone / "part.py"), invalidation_mode=unchecked)
+    (clone / "hookline.toml").write_text(f"mcp = ['{sys.executable} server.py']\n")
+    hookline("trust", "--yes")
+    assert "is not that of an MCP server" in hookline("run", "task", "-m", script("done")).stderr
+    assert not list(clone.rglob("canary"))
+
+
 def test_files_on_the_command_line_are_the_users_own_choice(hookline, clone, script):
     (clone / "hookline.toml").write_text("max_steps = 3\n")
     hookline("trust", "--yes")

@@ -61,6 +61,28 @@ async def test_every_error_below_v1_has_the_fields_that_clients_read(tmp_path):
             assert error["type"] == "invalid_request_error"
 
 
+async def test_rejections_of_hosts_and_origins_below_v1_have_the_fields_and_the_request_id(tmp_path):
+    async with served(tmp_path) as (http, _):
+        for headers, status, code in (
+            ({"Origin": PAGE}, 403, "other_origin"),
+            ({"Host": "evil.example"}, 421, "unknown_host"),
+            ({"Host": "a@b"}, 400, "bad_host"),
+        ):
+            answer = await http.post(COMPLETIONS, json=task(), headers={**headers, "X-Request-ID": "mine"})
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"], set(error)) == (
+                status,
+                code,
+                {"message", "type", "param", "code"},
+            )
+            assert answer.headers["x-request-id"] == answer.headers["x-correlation-id"] == "mine"
+            elsewhere = await http.post("/runs", json={}, headers=headers)
+            assert (elsewhere.status_code, set(elsewhere.json()["error"])) == (status, {"message", "code"})
+            assert elsewhere.headers["x-request-id"] != ""
+            page = await http.post("/console/halt", headers=headers)
+            assert (page.status_code, page.headers["content-type"]) == (status, "text/html; charset=utf-8")
+
+
 async def test_every_response_names_its_request_for_clients(tmp_path):
     async with served(tmp_path, max_body=1000) as (http, _):
         for path, body in ((COMPLETIONS, task()), ("/v1/nothing", {}), (COMPLETIONS, task("x" * 2000))):

@@ -19,6 +19,7 @@ from hookline import (
     observer,
     tool,
 )
+from hookline.plugins import Plugin
 from hookline.teams import SubagentRefusedError, Team
 from hookline.testing import FakeClock
 
@@ -530,3 +531,24 @@ def test_invalid_arguments_are_rejected(options, said):
 def test_with_max_children_zero_there_is_no_delegate():
     assert [tool.name for tool in Team(max_children=0).tools()] == ["handoff"]
     assert [tool.name for tool in Team(max_handoffs=0).tools()] == ["delegate"]
+
+
+def test_a_subagent_whose_plugin_filter_leaves_a_plugin_out_keeps_the_guard_of_that_plugin_in_the_outer_run():
+    wiped = []
+
+    @tool
+    def wipe() -> str:
+        """Wipe the disk."""
+        wiped.append(1)
+        return "wiped"
+
+    @guard("before_tool", tools="wipe")
+    def never(ctx, request):
+        return HookResult.block("Never.")
+
+    for allowed in (None, ["rails"], []):
+        helper = writer(call("wipe"), "ok", tools=[wipe], allowed_plugins=[] if allowed is None else allowed)
+        _, chief = team_of([ask("writer"), "done"], helper, chief_options={"plugins": [Plugin("rails", [never])]})
+        chief.run("x", allowed_plugins=allowed)
+        assert bool(wiped) is (allowed == []), "the outer run without the plugin has no guard to inherit"
+        wiped.clear()

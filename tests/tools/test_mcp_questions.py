@@ -143,3 +143,39 @@ async def test_any_tool_can_ask_and_only_with_the_context_of_its_call():
     assert kinds.index("tool_started") < kinds.index("approval_asked") < kinds.index("approval_decided")
     with pytest.raises(HooklineError, match="only with the context of a tool call"):
         await AgentContext().ask("May I?")
+
+
+@pytest.mark.parametrize("version", ["modern", "legacy"])
+async def test_a_server_that_keeps_asking_ends_its_call_and_people_are_asked_no_more_than_twenty_times(version):
+    asked = []
+
+    def decline(ctx, request):
+        asked.append(request)
+        return HookResult.deny("No.")
+
+    with mcp([sys.executable, SERVER, version], name="airline") as server:
+        text = await told(server, "flood", hook(APPROVAL_REQUESTED)(decline))
+    assert "the MCP server 'airline' asked more than 20 questions in this call, which ended it" in text
+    assert 0 < len(asked) <= 20
+
+
+@pytest.mark.parametrize("name", ["script", "other"])
+async def test_an_address_that_is_no_plain_page_of_the_web_is_declined_and_nobody_is_asked(server, name):
+    person = Person(HookResult.approve())
+    assert await told(server, name, person.hook) == "decline null"
+    assert not person.asked
+
+
+async def test_an_error_that_wants_addresses_to_be_opened_names_only_those_of_the_web():
+    with mcp([sys.executable, SERVER, "legacy"], name="airline") as server:
+        text = await told(server, "open")
+    assert text.endswith("Sign in. Open first: https://sign.example.com/1")
+
+
+async def test_invisible_and_endless_text_in_a_question_is_written_out_and_cut(server):
+    person = Person(HookResult.deny("No."))
+    assert await told(server, "fake", person.hook) == "decline null"
+    ((question,),) = [request.questions for request in person.asked]
+    assert question.text.isprintable()
+    assert r"Seat?\x1b[2J\u202egnp" in question.text
+    assert len(question.text) < 2000

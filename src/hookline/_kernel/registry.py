@@ -116,7 +116,7 @@ class HookStack:
         self._extended: HookStack | None = None
         self._in_run: HookStack | None = None
         self.points = frozenset(by_point)
-        self.holds_text = AFTER_LLM in self.points and _holds_text(self.chain(AFTER_LLM), self.chain(ON_TOKEN))
+        self.holds_text = self.may_change_text(AFTER_LLM)
         self.hooks = tuple({id(e.hook): e.hook for layer in self.layers for e in layer}.values())
         names = ("on_event", "wrap", "instrument", "limits", "observe_fires", "halts")
         self.listeners, self.wrappers, self.instruments, self.limiting, self.watchers, self.halting = (
@@ -124,6 +124,10 @@ class HookStack:
         )
         declared = [getattr(hook, "storage_redaction", None) for hook in self.hooks]
         self.redactions: tuple[Any, ...] = tuple([each for each in declared if each is not None])
+
+    def may_change_text(self, point: Point[Any]) -> bool:
+        """Whether a hook decides at this point about text that it has not judged at ``on_token``."""
+        return point in self.points and _holds_text(self.chain(point), self.chain(ON_TOKEN))
 
     def with_layers(self, *layers: tuple[HookEntry, ...]) -> HookStack:
         """Return a stack with more layers: the same stack for the same layers as last time, as in the runs of a server.
@@ -220,7 +224,7 @@ def _with_guards(entry: HookEntry, guards: tuple[HookEntry, ...]) -> HookEntry:
 
 
 def _holds_text(replies: Chain, tokens: Chain) -> bool:
-    """Whether a hook decides at ``after_llm`` about text that it has not judged at ``on_token``.
+    """Whether a hook that decides about replies has not judged their text at ``on_token``.
 
     A hook may declare this with an attribute ``holds_text``: ``False`` if it never rejects or changes text, ``True`` if
     being called at ``on_token`` does not mean that it judges text there.

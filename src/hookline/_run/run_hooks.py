@@ -40,12 +40,7 @@ class GuardSource:
         """Return the guards that are registered now."""
         layers = (*self._agent.hooks.stack.layers, *self._conversation.stack.layers, *self._own.layers)
         stack = _inheritable(HookStack(*layers).only(self._allowed_plugins))
-        judging = {
-            id(entry.hook)
-            for layer in stack.layers
-            for entry in layer
-            if entry.phase == "guard" or entry.on_failure == "closed"
-        }
+        judging = _guards_among(stack)
         kept = stack.where(lambda entry: id(entry.hook) in judging)
         return HookStack(*([msgspec.structs.replace(entry, plugin=None) for entry in layer] for layer in kept.layers))
 
@@ -141,8 +136,26 @@ class RunHooks:
             log.warning("hook %r: tools=%r matches no tool of agent %r (tools: %s)", hook, glob, agent, given)
 
     def inheritable(self) -> HookStack:
-        """Return the hooks that nested runs inherit: all except those with ``inherit = False``."""
-        return _inheritable(self.all())
+        """Return the hooks that nested runs inherit: all except those with ``inherit = False``.
+
+        The guards of plugins that take part here are inherited without the name of their plugin: the plugin filter of a
+        nested run must not switch them off.
+        """
+        stack = _inheritable(self.all())
+        allowed, judging = self.allowed_plugins, _guards_among(stack)
+        if not any(entry.plugin is not None and id(entry.hook) in judging for layer in stack.layers for entry in layer):
+            return stack
+        return HookStack(
+            *(
+                [
+                    msgspec.structs.replace(entry, plugin=None)
+                    if id(entry.hook) in judging and (allowed is None or entry.plugin in allowed)
+                    else entry
+                    for entry in layer
+                ]
+                for layer in stack.layers
+            )
+        )
 
     def callable(self) -> HookStack:
         """Return the hooks that may be called now: all except those that are running."""
@@ -182,6 +195,12 @@ def _agents_in(answerer: Any) -> Iterator[Any]:
             yield from _agents_in(member)
     elif isinstance(getattr(getattr(answerer, "hooks", None), "stack", None), HookStack):
         yield answerer
+
+
+def _guards_among(hooks: HookStack) -> set[int]:
+    """Return the ids of the hooks that count as guards, with all their points."""
+    entries = (entry for layer in hooks.layers for entry in layer)
+    return {id(entry.hook) for entry in entries if entry.phase == "guard" or entry.on_failure == "closed"}
 
 
 def _inheritable(hooks: HookStack) -> HookStack:

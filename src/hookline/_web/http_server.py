@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .._base.errors import HooklineError, NotInstalledError
 from .._net.urls import bracketed
-from .middleware import App, SecurityMiddleware, is_loopback, with_cors
+from .middleware import App, CompleteRejection, SecurityMiddleware, is_loopback, with_cors
 
 if TYPE_CHECKING:
     from uvicorn import Server
@@ -72,6 +72,7 @@ class HttpServer:
         body_seconds: how long a client may take to send a request body.
         grace: how many seconds running requests get to finish when the server stops.
         extra: the extra to install if a package is missing.
+        complete: completes the rejections of requests that no component sees.
 
     Raises:
         NotInstalledError: starlette, uvicorn or websockets is missing.
@@ -89,6 +90,7 @@ class HttpServer:
         body_seconds: float = BODY_SECONDS,
         grace: float = 5.0,
         extra: str = "channels",
+        complete: CompleteRejection | None = None,
     ) -> None:
         if isinstance(hosts, str):
             raise TypeError(f"hosts must be a list of names such as ['chat.example.com'], not {hosts!r}")
@@ -103,6 +105,7 @@ class HttpServer:
         self._max_body = max_body
         self._body_seconds = body_seconds
         self._grace = grace
+        self._complete = complete
         self._server: Any = None
         self._app: Any = None
         self._serving: asyncio.Task[None] | None = None
@@ -137,6 +140,7 @@ class HttpServer:
                 origins=self._origins,
                 max_body=self._max_body,
                 body_seconds=self._body_seconds,
+                complete=self._complete,
             ),
             self._origins,
         )

@@ -18,6 +18,8 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+CompleteRejection = Callable[[Scope, "RequestRejectedError"], None]
+"""Adds headers to the rejection of an HTTP request, and a body in the form that errors have at its path."""
 
 log = logging.getLogger("hookline")
 
@@ -124,6 +126,7 @@ class SecurityMiddleware:
         origins: other origins whose pages may send requests, such as ``https://app.example.com``.
         max_body: the limit for a request body, in bytes.
         body_seconds: how long a client may take to send a request body.
+        complete: completes the rejections of requests that the application does not see.
     """
 
     def __init__(
@@ -134,8 +137,10 @@ class SecurityMiddleware:
         origins: Iterable[str] = (),
         max_body: int,
         body_seconds: float,
+        complete: CompleteRejection | None = None,
     ) -> None:
         self._app = app
+        self._complete = complete
         self._max_body = max_body
         self._body_seconds = body_seconds
         self._hosts = None if hosts is None else frozenset(name.lower() for name in hosts) | {"localhost"}
@@ -148,7 +153,7 @@ class SecurityMiddleware:
             return
         exchange = _Exchange(scope, receive, send, self._max_body, self._body_seconds)
         try:
-            self._check(scope)
+            self._admit(scope)
             await self._app(scope, exchange.receive, exchange.send)
             if exchange.rejection is not None:
                 raise exchange.rejection
@@ -156,6 +161,14 @@ class SecurityMiddleware:
             await exchange.reject(rejection)
         except ClientDisconnectedError:
             log.debug("a client disconnected before its request was complete")
+
+    def _admit(self, scope: Scope) -> None:
+        try:
+            self._check(scope)
+        except RequestRejectedError as rejection:
+            if self._complete is not None and scope["type"] == "http":
+                self._complete(scope, rejection)
+            raise
 
     def _check(self, scope: Scope) -> None:
         try:

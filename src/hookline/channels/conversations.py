@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 from .._base.text import describe
-from .._kernel.points import Point
+from .._kernel.points import ON_RUN_END, Point
 from .._kernel.results import Verdict
 from .._run.context import AgentContext
 from .._run.session import Session
@@ -173,7 +173,8 @@ class Conversations:
         """
         hooks, allowed = self._participants(session)
         stack = hooks.stack.only(allowed)
-        return stack.holds_text or any(stack.at(point) for point in (MESSAGE_SENDING, BEFORE_DISPATCH))
+        changes = stack.holds_text or stack.may_change_text(ON_RUN_END)
+        return changes or any(stack.at(point) for point in (MESSAGE_SENDING, BEFORE_DISPATCH))
 
     def _participants(self, session: Session) -> tuple[Any, Iterable[str] | None]:
         try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from .._base.files import distrust_reason
+from .._base.files import distrust_reason, user_folder
 from .._base.own_files import OwnFile, register_own_file
 from .._base.text import did_you_mean
 from .._kernel.errors import RegistrationError
@@ -401,9 +401,16 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
 
         for script in command_scripts((*settings.mcp, *settings.trusted_mcp), home):
             check_file(script, script.read_bytes())
-        tools += [mcp(target) for target in settings.mcp if target not in settings.trusted_mcp]
-        tools += [mcp(target, trusted=True) for target in settings.trusted_mcp]
+        for target in dict.fromkeys((*settings.mcp, *settings.trusted_mcp)):
+            is_web = target.lower().startswith(("http://", "https://"))
+            trusted = target in settings.trusted_mcp
+            tools.append(mcp(target, trusted=trusted, env=None if is_web else _environment_of_servers()))
     return tools
+
+
+def _environment_of_servers() -> dict[str, str]:
+    """Return what keeps Python from the bytecode beside the code of a server, which nobody has trusted."""
+    return {"PYTHONPYCACHEPREFIX": str(user_folder("cache") / "bytecode")}
 
 
 class SandboxOptions(msgspec.Struct, frozen=True):

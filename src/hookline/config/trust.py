@@ -254,7 +254,7 @@ def _files_of_command(target: str, home: Path) -> tuple[list[Path], list[Path]]:
     makefiles: list[Path] = []
     waiting = [_words(target)]
     bases = tuple(dict.fromkeys((Path.cwd(), home)))
-    folders = dict.fromkeys(bases)
+    named: dict[Path, None] = {}
     for words in waiting:
         waiting += [_words(word) for word in words if len(word.split()) > 1]  # sh -c 'node server.js'
         command: list[str] = []
@@ -264,26 +264,32 @@ def _files_of_command(target: str, home: Path) -> tuple[list[Path], list[Path]]:
                 command += [] if ">" in after else _flag_and_value(word)
             elif command:
                 # A script may be named from another folder: env PYTHONPATH=lib python -m server, cd lib && sh run
-                places = [part for each in command for part in each.rpartition("=")[2].split(os.pathsep)]
-                folders |= dict.fromkeys(
-                    base / part for base in bases for part in places if part and os.path.isdir(base / part)
-                )
-                files, named = _files_of(command, bases, list(folders))
-                found, makefiles, command = found + files, makefiles + named, []
+                places = [part for each in command for part in _places_in(each)]
+                named |= dict.fromkeys(base / part for base in bases for part in places if os.path.isdir(base / part))
+                files, others = _files_of(command, bases, list(named))
+                found, makefiles, command = found + files, makefiles + others, []
             after = word
     return found, makefiles
 
 
-def _files_of(words: Sequence[str], bases: Sequence[Path], folders: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+def _places_in(word: str) -> list[str]:
+    """Return the folders that a word of a command may name. An empty one in ``PYTHONPATH`` is the working folder."""
+    name, _, value = word.rpartition("=")
+    places = value.split(os.pathsep)
+    return [part or "." for part in places if part or (name == "PYTHONPATH" and len(places) > 1)]
+
+
+def _files_of(words: Sequence[str], bases: Sequence[Path], named: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     """Return the files that decide what a single command runs, and the makefiles that it names.
 
     Args:
         words: the command.
         bases: the folders in which it may run.
-        folders: these, and those that it names.
+        named: the folders that it names.
     """
     makefiles: list[Path] = []
-    found = [folder / f"{name}.py" for folder in folders[len(bases) :] for name in ("sitecustomize", "usercustomize")]
+    folders = list(dict.fromkeys((*bases, *named)))
+    found = [folder / name for folder in named for name in _STARTUP_FILES]
     before, flag = "", ""
     for number, word in enumerate(words):  # data that a server gets as an argument is not code
         runs = _INTERPRETER.fullmatch(os.path.basename(before)) or flag in (*_LOADERS, *_FILE_VARIABLES)
@@ -365,6 +371,8 @@ _SEPARATOR = re.compile(r"[();<>|&`]+|[{}!]|then|do|else|elif|if|while|until|bui
 _MAKE_VARIABLE = re.compile(r"\$\((\w+)\)")
 _VALUE_FLAGS = ("-o", "-O", "-W", "-X")
 """Options of shells and Python that have a value, which is not the script."""
+_STARTUP_FILES = [f"{n}customize{end}" for n in ("site", "user") for end in (".py", ".pyc", "/__init__.py")]
+"""What Python imports first from a folder in ``PYTHONPATH``."""
 _FILE_VARIABLES = ("BASH_ENV", "ENV")
 """Variables that name a script which a shell runs first."""
 _NODE = frozenset(("node", "deno", "bun", "tsx", "ts-node"))
@@ -541,9 +549,11 @@ def with_imports(files: Iterable[Path], folders: tuple[Path, ...]) -> dict[Path,
         if path in found or not path.is_file():
             continue
         found[path] = None
-        if path.suffix in SCRIPTS_OF_NODE:
+        if path.suffix not in (".py", *SCRIPTS_OF_NODE) and path.stat().st_size > _MAX_SCRIPT:
+            continue  # too long for a script without a suffix
+        if path.suffix in (*SCRIPTS_OF_NODE, ""):
             todo += [each.resolve() for each in _node_imports(path) if belongs_to(each, folders)]
-        if path.suffix != ".py":
+        if path.suffix in SCRIPTS_OF_NODE:
             continue
         search = dict.fromkeys((path.parent, path.parents[len(_package_of(path))], *folders))
         for name in _imported_names(path):

@@ -250,6 +250,7 @@ def _http_server(server: Server, options: ServerOptions) -> HttpServer:
         body_seconds=options.body_seconds,
         grace=REQUEST_SECONDS,
         extra="server",
+        complete=server.gate.complete,
     )
 
 

@@ -153,6 +153,7 @@ class MountedServer:
             origins=self._options.origins,
             max_body=self._options.max_body,
             body_seconds=self._options.body_seconds,
+            complete=self.server.gate.complete,
         )
         self._app = with_cors(secured, self._options.origins, credentials=self._cookies)
         return self

@@ -223,16 +223,19 @@ class Gate:
         """
         from starlette.routing import Route
 
-        default = _json_errors(error_body)
-
-        def errors(error: ApiError, scope: Scope) -> Response:
-            # As for the paths beside it, so that the form of an error does not say which paths exist.
-            path = scope["path"].removeprefix(scope.get("root_path", ""))
-            return self._formats.get(_first_part(path), default)(error, scope)
-
-        route = Route("/{path:path}", self._path_app("*", {}, errors))
+        route = Route("/{path:path}", self._path_app("*", {}, self._answer))
         route.path_regex = re.compile(r"(?s)(?P<path>.*)\Z")  # also paths with line breaks or without a slash
         return route
+
+    def complete(self, scope: Scope, rejection: RequestRejectedError) -> None:
+        """Give the rejection of a request that did not reach the gate an id, and the body that errors have there."""
+        error = ApiError(rejection.status, rejection.code, rejection.message)
+        _complete(rejection, self._answer(error, scope), _id_headers(correlation_id(scope)))
+
+    def _answer(self, error: ApiError, scope: Scope) -> Response:
+        """Return an error as the paths beside this one do, so that its form does not say which paths exist."""
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        return self._formats.get(_first_part(path), _json_errors(error_body))(error, scope)
 
     def _path_app(self, route: str, operations: Mapping[str, Operation], errors: ErrorPage) -> _PathApp:
         return _PathApp(self._authenticator, self._count, route, operations, errors)
@@ -352,8 +355,7 @@ class _ResponseSender:
         self._send = send
         self._error_response = error_response
         self._started = False
-        names = (CORRELATION_HEADER.lower().encode(), REQUEST_HEADER.lower().encode())
-        self.headers = [(name, request.correlation_id.encode()) for name in names]
+        self.headers = _id_headers(request.correlation_id)
 
     async def __call__(self, message: Message) -> None:
         starts = message["type"] == "http.response.start"
@@ -369,9 +371,8 @@ class _ResponseSender:
 
     def complete(self, rejection: RequestRejectedError) -> None:
         """Give a rejection the correlation id, and the body that errors have at this path."""
-        response = self._error_response(ApiError(rejection.status, rejection.code, rejection.message))
-        rejection.body = bytes(response.body)
-        rejection.headers += [(b"content-type", response.headers["content-type"].encode()), *self.headers]
+        error = ApiError(rejection.status, rejection.code, rejection.message)
+        _complete(rejection, self._error_response(error), self.headers)
 
     async def send_error(self, error: ApiError) -> None:
         """Send an error. A response that has begun is left incomplete instead, which the client notices."""
@@ -382,6 +383,16 @@ class _ResponseSender:
             {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
         )
         await self._send({"type": "http.response.body", "body": response.body})
+
+
+def _complete(rejection: RequestRejectedError, response: Response, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    rejection.body = bytes(response.body)
+    rejection.headers += [*(pair for pair in response.raw_headers if pair[0] != b"content-length"), *headers]
+
+
+def _id_headers(id: str) -> list[tuple[bytes, bytes]]:
+    """Return the headers that name a request, by both names that clients read."""
+    return [(name.lower().encode(), id.encode()) for name in (CORRELATION_HEADER, REQUEST_HEADER)]
 
 
 def _json_errors(body: ErrorBody) -> ErrorPage:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
-from itertools import filterfalse, islice, pairwise, zip_longest
+from itertools import count, filterfalse, islice, pairwise, zip_longest
 from typing import Any
 
 from .._base.attachment import Attachment, AttachmentError, attachment_of_base64
@@ -20,7 +20,7 @@ from .._base.text import describe, did_you_mean
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import ToolSpec
-from ._mcp_questions import ServerAnswer, ServerQuestion, ask_person
+from ._mcp_questions import DECLINED, MAX_QUESTIONS, ServerAnswer, ServerQuestion, ask_person
 from ._tool import CheckedArguments, Effect, Tool
 from .mcp_connection import Asker, ConnectionLostError, McpConnection, McpError, Progress, Target
 
@@ -320,11 +320,18 @@ class McpTool(Tool):
 async def _call_with_questions(
     connection: McpConnection, tool: str, arguments: dict[str, Any], report: Progress, ctx: Any
 ) -> Any:
-    """Call a tool. The questions of the server are asked here, in the task and the event loop of the tool call."""
-    loop = asyncio.get_running_loop()
+    """Call a tool. The questions of the server are asked here, in the task and the event loop of the tool call.
+
+    Raises:
+        McpError: the server asked too often, or the call failed.
+    """
+    loop, numbers, too_many = asyncio.get_running_loop(), count(1), asyncio.Event()
     asked: asyncio.Queue[tuple[ServerQuestion, concurrent.futures.Future[ServerAnswer]]] = asyncio.Queue()
 
     async def ask(question: ServerQuestion) -> ServerAnswer:
+        if next(numbers) > MAX_QUESTIONS:
+            loop.call_soon_threadsafe(too_many.set)
+            return DECLINED
         answer: concurrent.futures.Future[ServerAnswer] = concurrent.futures.Future()
         loop.call_soon_threadsafe(asked.put_nowait, (question, answer))
         return await asyncio.wrap_future(answer)
@@ -340,12 +347,23 @@ async def _call_with_questions(
                 answer.cancel()
                 raise
 
-    asking = asyncio.ensure_future(answer_questions())
+    calling = asyncio.ensure_future(connection.call(tool, arguments, report, Asker(str(ctx.run_id), ask)))
+    flooded = asyncio.ensure_future(too_many.wait())
+    tasks = (calling, flooded, asyncio.ensure_future(answer_questions()))
     try:
-        return await connection.call(tool, arguments, report, Asker(str(ctx.run_id), ask))
+        await asyncio.wait((calling, flooded), return_when=asyncio.FIRST_COMPLETED)
+        if flooded.done():
+            raise McpError(
+                f"the MCP server {connection.target.name!r} asked more than {MAX_QUESTIONS} questions in this call, "
+                "which ended it"
+            )
+        return calling.result()
     finally:
-        asking.cancel()
-        await asyncio.wait([asking])
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        while not asked.empty():
+            asked.get_nowait()[1].cancel()
 
 
 def _effects(hints: Any) -> frozenset[Effect]:

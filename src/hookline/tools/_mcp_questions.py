@@ -1,4 +1,7 @@
-"""Questions of MCP servers to people (elicitation): shown with the name of the server, and never answered by itself."""
+"""Questions of MCP servers to people (elicitation): shown with the name of the server, and never answered by itself.
+
+All texts are the server's: invisible characters are written out, and what is too long for people is cut or declined.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,13 @@ from typing import Any
 import msgspec
 
 from .._base.frozen import thaw
+from .._base.text import printable, shorten
+from .._net.urls import UrlError, parse_url
 
-_MAX_MESSAGE, _MAX_FIELDS, _MAX_ABOUT = 2_000, 50, 200
+MAX_QUESTIONS = 20
+"""Maximum number of questions that a server may ask in one call of a tool."""
+
+_MAX_MESSAGE, _MAX_FIELDS, _MAX_ABOUT, _MAX_NAME = 2_000, 50, 200, 80
 _ATTEMPTS = 3
 """How often people are asked, if their values do not fit the form."""
 
@@ -26,12 +34,17 @@ class ServerQuestion(msgspec.Struct, frozen=True):
     url: str = ""
 
     def text(self, problem: str = "") -> str:
-        """Return the question for people: who asks, what, and the fields of the form."""
-        message = self.message.strip()[:_MAX_MESSAGE]
+        """Return the question for people: who asks, what, and the fields of the form.
+
+        Raises:
+            UrlError: the address is not one that a browser opens as a page of the web.
+        """
+        message = _visible(self.message.strip(), _MAX_MESSAGE, keep="\n")
         if self.url:
             return (
-                f"The MCP server {self.server!r} asks you to open {self.url} in a browser yourself, and says: "
-                f"{message} Approve when you have done that; deny if you will not."
+                f"The MCP server {self.server!r} asks you to open {self.url} in a browser yourself, at the host "
+                f"{parse_url(self.url).host}, and says: {message} Approve when you have done that; deny if you will "
+                "not."
             )
         fields = "; ".join(_described(name, each, name in self._required) for name, each in self._fields.items())
         again = f" The last answer was not accepted: {problem}." if problem else ""
@@ -51,7 +64,7 @@ class ServerQuestion(msgspec.Struct, frozen=True):
 
         checker = Draft202012Validator(thaw(self.schema), registry=Registry())  # references are not downloaded
         error = next(iter(checker.iter_errors(dict(values))), None)
-        return "" if error is None else str(error.message)[:_MAX_ABOUT]
+        return "" if error is None else _visible(error.message, _MAX_ABOUT)
 
     @property
     def _fields(self) -> dict[str, Any]:
@@ -91,8 +104,22 @@ async def ask_person(ctx: Any, question: ServerQuestion) -> ServerAnswer:
     return DECLINED
 
 
+def is_web_address(url: str) -> bool:
+    """Whether people may be asked to open an address: one of the web, without a user name before the host."""
+    try:
+        parse_url(url)
+    except UrlError:
+        return False
+    return True
+
+
 def _described(name: str, field: Mapping[str, Any], required: bool) -> str:
-    about = str(field.get("description") or field.get("title") or "")[:_MAX_ABOUT]
+    about = _visible(field.get("description") or field.get("title") or "", _MAX_ABOUT)
     options = field.get("enum") or [each.get("const") for each in field.get("oneOf") or () if isinstance(each, Mapping)]
-    kind = f"one of {', '.join(map(str, list(options)[:_MAX_FIELDS]))}" if options else str(field.get("type", "any"))
-    return f"{name} ({kind}{', required' if required else ''}){f': {about}' if about else ''}"
+    words = ", ".join(_visible(each, _MAX_NAME) for each in list(options)[:_MAX_FIELDS])
+    kind = f"one of {words}" if options else _visible(field.get("type", "any"), _MAX_NAME)
+    return f"{_visible(name, _MAX_NAME)} ({kind}{', required' if required else ''}){f': {about}' if about else ''}"
+
+
+def _visible(value: object, limit: int, keep: str = "") -> str:
+    return printable(shorten(str(value), limit), keep=keep)

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from .._base.errors import HooklineError, NotInstalledError
-from .._base.text import describe
-from ._mcp_questions import DECLINED, ServerAnswer, ServerQuestion
+from .._base.text import describe, printable
+from ._mcp_questions import DECLINED, MAX_QUESTIONS, ServerAnswer, ServerQuestion, is_web_address
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 
@@ -88,6 +88,7 @@ class McpConnection:
         self._end: Callable[[], None] = lambda: None
         self._http_error = ""
         self._closing = False
+        self._declines = 0
         self._over = asyncio.Event()
         self._why = ""
         self._thread = threading.Thread(target=self._run, name=f"hookline-mcp {target.name}", daemon=True)
@@ -158,7 +159,7 @@ class McpConnection:
         if asker is None and len({each.run_id for each in self._askers}) == 1:
             asker = self._askers[-1]
         if asker is None:
-            log.warning("a question of the MCP server %s is declined: it belongs to no single run", self.target.name)
+            self._declined("it belongs to no single run")
             return ElicitResult(action="decline")
         schema = getattr(params, "requested_schema", None) or {}
         url = str(getattr(params, "url", "") or "")
@@ -166,10 +167,16 @@ class McpConnection:
         try:
             answer = await asker.ask(question)
         except Exception as error:  # noqa: BLE001 - the call goes on, and the server says what it does without
-            log.warning("a question of the MCP server %s is declined: %s", self.target.name, describe(error))
+            self._declined(describe(error))
             answer = DECLINED
         content = None if answer.values is None else dict(answer.values)
         return ElicitResult(action="accept" if answer.accepted else "decline", content=content)
+
+    def _declined(self, why: str) -> None:
+        """Log that a question is declined, unless the server has caused many such entries already."""
+        self._declines += 1
+        if self._declines <= MAX_QUESTIONS:
+            log.warning("a question of the MCP server %s is declined: %s", self.target.name, printable(why, keep=""))
 
     def _run(self) -> None:
         try:
@@ -209,7 +216,12 @@ class McpConnection:
             with scope:
                 async with (
                     self._transport(tail, stream_ended) as transport,
-                    Client(transport, cache=None, elicitation_callback=self._elicit) as client,
+                    Client(
+                        transport,
+                        cache=None,
+                        elicitation_callback=self._elicit,
+                        input_required_max_rounds=MAX_QUESTIONS + 1,
+                    ) as client,
                 ):
                     listing = await _listing(client)
                     scope.deadline = float("inf")
@@ -386,7 +398,8 @@ def _with_addresses(error: Any) -> str:
     """Return the message of an error, with the addresses that the server wants a person to open first."""
     data = error.data if isinstance(error.data, Mapping) else {}
     given = data.get("elicitations") if error.code == _URL_REQUIRED else None
-    urls = [str(each.get("url")) for each in given or () if isinstance(each, Mapping)]
+    named = [str(each.get("url")) for each in given or () if isinstance(each, Mapping)]
+    urls = [url for url in named[:MAX_QUESTIONS] if is_web_address(url)]
     return f"{error.message} Open first: {', '.join(urls)}" if urls else str(error.message)
 
 
