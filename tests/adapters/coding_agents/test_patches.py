@@ -41,17 +41,25 @@ def test_all_files_of_a_patch_are_found():
         "*** Begin Patch\n*** Rename File: a\n*** End Patch",
         "apply_patch < changes.diff",
         "git diff | apply_patch",
+        "timeout 5 apply_patch changes.diff",
+        "cd /tmp; applypatch 'x",
         "*** Begin Patch\n*** Add File: a\n*** Begin Patch\n*** End Patch",
         "*** Begin Patch\n*** Add File: a\n+x\n*** End Patch\n*** Delete File: /etc/passwd",
     ],
 )
 def test_a_patch_that_cannot_be_read_is_an_error(text):
     with pytest.raises(PatchError):
-        patches_in(text)
+        patches_in(text, is_command=not text.startswith("***"))
 
 
 def test_commands_without_a_patch_have_none():
-    assert patches_in("git status && ls") == ()
+    for command in (
+        "git status && ls",
+        "grep -rn apply_patch src",
+        "cat docs/apply_patch.md",
+        "git log --grep applypatch",
+    ):
+        assert patches_in(command, is_command=True) == ()
     assert len(patches_in(f"cd src && apply_patch <<'EOF'\n{PATCH}\nEOF\n")) == 1
 
 

@@ -310,12 +310,12 @@ class _Call:
                 "Give it a script, or the commands with -c."
             )
         try:
-            patches = patches_in(text)
+            patches = patches_in(text, is_command=known.kind == "shell")
             folder = folder_of(text, self._cwd) if patches and known.kind == "shell" else self._cwd
         except PatchError as error:
             return f"This patch cannot be judged: {error}."
         if known.kind == "apply_patch":
-            return None if patches else "This patch cannot be judged: it has no file."
+            return None if patches else "This patch cannot be judged: it names no file."
         before = services_of(run.ctx).tools
         try:
             for patch in patches:

@@ -12,25 +12,28 @@ import re
 from collections.abc import Sequence
 
 from ..._toolbox.command_line import CommandError
+from ...hooks._terminal.developer import possible_commands
+from ...hooks._terminal.errors import BlockedError
 from ...hooks._terminal.script import find_commands
 
 _BEGIN, _END = "*** Begin Patch", "*** End Patch"
 _FILE = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
 _MOVE = re.compile(r"\*\*\* Move to: (.+)")
-_HINT = re.compile(r"\bapply_?patch\b|applypatch|\*\*\*\s*Begin\s+Patch", re.IGNORECASE)
+_PROGRAM = re.compile(r"apply_?patch", re.IGNORECASE)
+_HINT = re.compile(r"apply_?patch|\*\*\*\s*Begin\s+Patch", re.IGNORECASE)
 
 
 class PatchError(ValueError):
     """A patch cannot be read."""
 
 
-def patches_in(text: str) -> Sequence[str]:
-    """Return the patches in a text, which may be a shell command.
+def patches_in(text: str, *, is_command: bool = False) -> Sequence[str]:
+    """Return the patches in a text, or in a shell command.
 
     Raises:
-        PatchError: the text names ``apply_patch``, and its patch is not written out completely.
+        PatchError: a patch is not written out completely.
     """
-    if not _HINT.search(text):
+    if not _HINT.search(text) or (is_command and _BEGIN not in text and not _applies_patch(text)):
         return ()
     lines, found, start = text.splitlines(), list[str](), -1
     for number, line in enumerate(lines):
@@ -50,6 +53,20 @@ def patches_in(text: str) -> Sequence[str]:
     for patch in found:
         files_of(patch)
     return found
+
+
+def _applies_patch(command: str) -> bool:
+    """Return whether a shell command runs ``apply_patch``, and does not only mention it."""
+    try:
+        commands = find_commands(command).commands
+        return any(
+            _PROGRAM.fullmatch(os.path.basename(words[0].text))
+            for given in commands
+            for words in possible_commands(given)
+            if words
+        )
+    except (CommandError, BlockedError) as error:
+        raise PatchError(f"its command cannot be read: {error}") from error
 
 
 def folder_of(command: str, cwd: str) -> str:
