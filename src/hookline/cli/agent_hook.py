@@ -6,11 +6,11 @@ import os
 import shlex
 import shutil
 import sys
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from .._base.text import did_you_mean
 from ..adapters.coding_agents.client import run
 from ..adapters.coding_agents.options import AGENTS, IDLE, SECONDS, Options
 from .errors import print_note
@@ -41,7 +41,6 @@ Exit codes:
        broken, or a hook failed), and most of them for every denial
 """
 
-Agents = StrEnum("Agents", {name: name for name in AGENTS})  # type: ignore[misc]
 _PLACES = {
     "claude": ".claude/settings.json",
     "codex": "~/.codex/hooks.json, then trust it with /hooks in Codex",
@@ -59,10 +58,22 @@ def add_to(app: typer.Typer) -> None:
     app.command("agent-hook", cls=Command, epilog=EPILOG)(agent_hook)
 
 
+def _checked_agent(agent: str) -> str:
+    if agent not in AGENTS:
+        raise typer.BadParameter(f"{agent!r:.80} is not known.{did_you_mean(agent, AGENTS)} Known: {', '.join(AGENTS)}")
+    return agent
+
+
 def agent_hook(
     rules: Annotated[list[str], typer.Argument(metavar="RULES", help="The hooks.")],
     agent: Annotated[
-        Agents, typer.Option("--agent", metavar="AGENT", help=f"The coding agent that runs this: {', '.join(AGENTS)}.")
+        str,
+        typer.Option(
+            "--agent",
+            metavar="AGENT",
+            help=f"The coding agent that runs this: {', '.join(AGENTS)}.",
+            callback=_checked_agent,
+        ),
     ],
     print_settings: Annotated[
         bool, typer.Option("--print-settings", help="Print the settings for the agent, and answer nothing.")
@@ -94,7 +105,7 @@ def agent_hook(
 ) -> int:
     """Protect a session of a coding agent with hooks of Hookline."""
     options = Options(
-        str(agent),
+        agent,
         rules,
         tool or (),
         sandboxed=sandboxed,

@@ -734,16 +734,20 @@ def test_rules_that_others_can_write_are_not_used(new):
     assert b"chmod go-w" in done.stderr
 
 
-def test_a_misspelt_option_blocks(claude):
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(["--agent", "claude", "--onse"], b"--once"), (["--agent", "clod"], b"Did you mean"), ([], b"--agent")],
+)
+def test_a_misspelt_option_blocks(claude, options, said):
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "hookline", "agent-hook", "--agent", "claude", "rules.py", "--onse"],
+        [sys.executable, "-P", "-m", "hookline", "agent-hook", "rules.py", *options],
         input=claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "ls"}),
         capture_output=True,
         cwd=claude.folder,
         check=False,
     )
     assert done.returncode == 2
-    assert b"--once" in done.stderr
+    assert said in done.stderr
 
 
 # The resident process.

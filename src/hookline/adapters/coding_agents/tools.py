@@ -92,7 +92,7 @@ _KINDS: dict[ToolKind, tuple[Any, tuple[Effect, ...], tuple[str, ...]]] = {
     "harmless": (harmless, (), ()),
 }
 """For each kind a function with its arguments, its effects, and the arguments that are texts."""
-_NOT_NEEDED = frozenset(("list_files", "subagent", "harmless"))
+_NOT_NEEDED: frozenset[ToolKind] = frozenset(("list_files", "subagent", "harmless"))
 """Tools whose calls guards judge although their first argument is missing."""
 
 
@@ -102,7 +102,8 @@ class KnownTool:
     def __init__(
         self, theirs: str, ours: str, kind: ToolKind | None, arguments: Mapping[str, str], takes_glob: bool
     ) -> None:
-        self.theirs, self.ours, self.kind, self.arguments = theirs, ours, kind, dict(arguments)
+        self.theirs, self.ours, self.arguments = theirs, ours, dict(arguments)
+        self.kind: ToolKind | None = kind
         self.takes_glob = takes_glob
         if len(set(self.arguments.values())) < len(self.arguments):
             raise HooklineError(f"two arguments of {theirs} have the same name: {self.arguments!r:.200}")

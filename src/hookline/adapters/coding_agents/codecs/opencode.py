@@ -94,9 +94,9 @@ class OpenCode(Codec):
 
     def settings(self, command: str, events: Iterable[Kind], seconds: int) -> str:
         """Return the plugin."""
-        from importlib.resources import files
+        from pathlib import Path
 
-        text = files(__package__).joinpath("opencode.js").read_text("utf-8")
+        text = Path(__file__).with_suffix(".js").read_text("utf-8")
         words = json.dumps(shlex.split(command))
         return text.replace("__COMMAND__", words).replace("__MILLISECONDS__", str(seconds * 1000))
 
