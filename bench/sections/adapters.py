@@ -88,19 +88,18 @@ def render(data: Any) -> str:
         for peer, kinds in sorted(data.items())
         if f"bare {LONG}" in kinds
     ]
-    return (
-        prose(
-            "The standard run of ten steps in the loop of each framework: CPU time for a step, bare, with the adapter "
-            "and no hooks, with the adapter and ten async hooks that do nothing before and after the run, each model "
-            "call and each tool call, and with ten hooks of the framework itself instead."
-        )
-        + table(head, rows)
-        + prose(
-            f"The same with one guard on tool calls, in runs of {SHORT} and of {LONG} steps, and with one hook of the "
-            "framework on each point instead."
-        )
-        + table(grown_head, grown)
+    text = prose(
+        "The standard run of ten steps in the loop of each framework: CPU time for a step, bare, with the adapter "
+        "and no hooks, with the adapter and ten async hooks that do nothing before and after the run, each model "
+        "call and each tool call, and with ten hooks of the framework itself instead."
+    ) + table(head, rows)
+    if not grown:  # measured before there were runs of two lengths
+        return text
+    about = prose(
+        f"The same with one guard on tool calls, in runs of {SHORT} and of {LONG} steps, and with one hook of the "
+        "framework on each point instead."
     )
+    return f"{text}\n{about}{table(grown_head, grown)}"
 
 
 SECTION = Section("adapters", "Hookline in other frameworks", measure, render)

@@ -2,7 +2,7 @@
 
 A model that searches twenty times is stuck. Each tool gets a quota for one run; further calls are blocked, and the
 model goes on with what it has. The count is in `ctx.own_state`, which is new for every run and private to the hook.
-`ToolCallsLimitHook` limits all calls of a run together.
+`Limits(tool_calls=10)` limits all calls of a run together.
 """
 
 from collections import Counter

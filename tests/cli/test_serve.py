@@ -312,7 +312,9 @@ def test_rules_of_the_configuration_and_of_an_option_are_tried_as_the_user_trust
             assert [each["name"] for each in client.get("/rules").json()["rules"]] == ["named.py", "given.py"]
             for name in ("named.py", "given.py"):
                 found = tried(client, name, run)
-                assert found["result"]["runs"][0]["differences"][0]["now"] == "end by strict: not today", found
+                assert found["result"]["runs"][0]["differences"][0]["now"] == "ended the run by strict: not today", (
+                    found
+                )
             canary = folder / "canary"
             for name in ("named.py", "given.py"):
                 (folder / name).write_text(f"open({str(canary)!r}, 'w')\n{RULES}")
