@@ -3,6 +3,8 @@
 import html
 import re
 
+import pytest
+
 from hookline import Agent
 from hookline.hooks import SpendingLimit
 from hookline.models import ModelResponse
@@ -91,6 +93,7 @@ async def test_a_limit_that_is_not_per_user_is_for_operators_only(tmp_path):
             assert [row.split(" $")[0] for row in limits_of(await ada.get("/console/cost"))] == ["clerk agent 1d"]
 
 
+@pytest.mark.sqlite  # the file is damaged
 async def test_the_page_says_that_the_store_cannot_be_read(tmp_path):
     (tmp_path / "spending.db").write_text("this is not a database, and long enough to be read as one " * 20)
     async with console(tmp_path, agent_of(tmp_path)) as made, made.logged_in("read", "admin") as ada:

@@ -230,6 +230,7 @@ async def test_a_waiting_call_names_the_run_that_it_belongs_to(tmp_path):
             assert f'<a href="/console/runs/{run}">the run “a\\u202e.txt”</a>' in page
 
 
+@pytest.mark.sqlite  # on PostgreSQL a process has a lease
 async def test_a_call_whose_process_was_killed_is_listed_at_the_time_when_it_was_asked(tmp_path):
     async with console(tmp_path, cleaner()) as made, made.logged_in(*RIGHTS) as browser:
         await waiting_call(made, browser)

@@ -195,6 +195,7 @@ async def test_views_of_the_console_are_listed_only_if_somebody_asks_for_them(tm
         assert "/console/halt" in await recorded("false")
 
 
+@pytest.mark.sqlite  # it changes the file
 def test_an_index_of_an_earlier_version_is_used(tmp_path):
     log = write(tmp_path / "audit.jsonl", index=tmp_path / "index.db")
     with closing(sqlite3.connect(tmp_path / "index.db")) as db:

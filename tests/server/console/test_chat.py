@@ -108,6 +108,7 @@ async def test_a_message_begins_a_conversation_that_goes_on(tmp_path):
         assert [each["id"] for each in now["chats"]["chats"]] == ["talk"]
 
 
+@pytest.mark.sqlite  # on PostgreSQL a process has a lease
 async def test_a_call_of_a_run_whose_process_was_killed_waits_for_nobody(tmp_path):
     async with own_process(tmp_path, "cleaner") as server:
         headers = {"origin": server.url, "sec-fetch-site": "same-origin"}
