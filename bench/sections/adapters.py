@@ -40,7 +40,7 @@ def measure(lab: Lab) -> dict[str, Any]:
 
 
 def added(kinds: Any, kind: str, steps: int) -> str:
-    """Return what hooks add to a step of a run with so many steps."""
+    """Return the time that hooks add to a step of a run of this length."""
     return f"{number(kinds[f'{kind} {steps}']['median'] - kinds[f'bare {steps}']['median'])} µs"
 
 

@@ -383,11 +383,7 @@ def _line(command: Any, argument: str) -> CommandLine:
 
 def _script(command: Any, argument: str) -> Script:
     """Parse the command of a call for the developer profile."""
-    script = (
-        find_commands(command)
-        if isinstance(command, str)
-        else Script([_words(command, argument)], [], [], [], set(), {})
-    )
+    script = find_commands(command) if isinstance(command, str) else Script([_words(command, argument)])
     if not script.commands and isinstance(command, str) and not command.strip():
         raise CommandError("the command is empty")
     return script

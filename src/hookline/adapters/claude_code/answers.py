@@ -10,12 +10,12 @@ import msgspec
 
 from ..._base.frozen import freeze
 from ..._base.text import closest_match, error_text
+from ..coding_agents.codecs.base import MAX_TEXT
+from ..coding_agents.options import BLOCKED
 from .errors import ClaudeHookError
 from .processes import Ran
 from .protocol import (
-    BLOCKED,
     CONTEXT_FROM_TEXT,
-    MAX_TEXT,
     PERMISSIONS,
     HookOutput,
     Permission,

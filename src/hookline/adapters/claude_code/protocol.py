@@ -15,26 +15,15 @@ import msgspec
 
 from ..._base.text import did_you_mean
 from ..._kernel.errors import RegistrationError
-
-BLOCKED = 2
-"""The exit code of a hook that blocks. Others than 0 and 2 are errors that block nothing."""
-MAX_TEXT = 10_000
-"""Claude Code uses at most this many characters of a text in an output."""
+from ..coding_agents.codecs.base import renamed
+from ..coding_agents.codecs.claude import CODEC
 
 Permission = Literal["allow", "deny", "ask", "defer"]
 
 PERMISSIONS: tuple[Permission, ...] = ("deny", "defer", "ask", "allow")
 """The decisions about a tool call. If hooks decide differently, the first one in this list counts."""
 
-EVENTS = frozenset(
-    """
-    ConfigChange CwdChanged DirectoryAdded Elicitation ElicitationResult FileChanged InstructionsLoaded MessageDisplay
-    Notification PermissionDenied PermissionRequest PostCompact PostModelSwitch PostToolBatch PostToolUse
-    PostToolUseFailure PreCompact PreModelSwitch PreToolUse SessionEnd SessionStart Setup Stop StopFailure SubagentStart
-    SubagentStop TaskCompleted TaskCreated TeammateIdle UserPromptExpansion UserPromptSubmit WorktreeCreate
-    WorktreeRemove
-    """.split()  # noqa: SIM905
-)
+EVENTS = frozenset(CODEC.events) | CODEC.ignored
 """The events of Claude Code."""
 
 CONTEXT_FROM_TEXT = frozenset(("SessionStart", "UserPromptExpansion", "UserPromptSubmit"))
@@ -157,20 +146,7 @@ class ToolNames(msgspec.Struct, frozen=True):
     arguments: Mapping[str, str] = {}
 
 
-TOOLS = (
-    ToolNames("Bash", "shell"),
-    ToolNames("PowerShell", "shell"),
-    ToolNames("Monitor", "shell"),
-    ToolNames("Read", "read_file", {"file_path": "path", "offset": "start_line", "limit": "max_lines"}),
-    ToolNames("Write", "write_file", {"file_path": "path"}),
-    ToolNames("Edit", "edit_file", {"file_path": "path"}),
-    ToolNames("MultiEdit", "edit_file", {"file_path": "path"}),
-    ToolNames("NotebookEdit", "edit_notebook", {"notebook_path": "path"}),
-    ToolNames("Glob", "list_files"),
-    ToolNames("Grep", "find_text", {"pattern": "text"}),
-    ToolNames("WebFetch", "fetch"),
-    ToolNames("Agent", "delegate", {"subagent_type": "to", "prompt": "task"}),
-)
+TOOLS = tuple(ToolNames(each.theirs, each.name, each.arguments) for each in CODEC.tools if each.name != each.theirs)
 """The tools that exist in both, or that guards should take for one of ours. Other names stay as they are.
 
 If several of their tools are the same one of ours, the first of them is the name of ours.
@@ -211,7 +187,7 @@ class ToolMap:
             ValueError: an argument is given under both names, so that nobody can say which one counts.
         """
         entry = self._by_claude.get(name)
-        return (name, dict(arguments)) if entry is None else (entry.hookline, _rename(arguments, entry.arguments))
+        return (name, dict(arguments)) if entry is None else (entry.hookline, renamed(arguments, entry.arguments))
 
     def to_claude(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Return Claude Code's name of one of our tools, and the arguments under its names.
@@ -230,7 +206,7 @@ class ToolMap:
         """
         entry = self._by_claude.get(claude)
         names = {} if entry is None else {ours: theirs for theirs, ours in entry.arguments.items()}
-        return _rename(arguments, names)
+        return renamed(arguments, names)
 
 
 def _parse(claude: str, entry: Any, usual: ToolNames | None) -> ToolNames:
@@ -260,10 +236,3 @@ def _parse(claude: str, entry: Any, usual: ToolNames | None) -> ToolNames:
     if len(set(arguments.values())) < len(arguments):
         raise RegistrationError(f"tools: two arguments of {claude} have the same name: {dict(arguments)!r:.200}")
     return ToolNames(claude, name, dict(arguments))
-
-
-def _rename(arguments: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    renamed = {names.get(name, name): value for name, value in arguments.items()}
-    if len(renamed) < len(arguments):
-        raise ValueError(f"an argument is given under two names: {', '.join(sorted(arguments))}")
-    return renamed

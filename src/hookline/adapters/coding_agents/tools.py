@@ -14,7 +14,7 @@ from ..._base.files import is_below
 from ..._kernel.errors import HooklineError
 from ...tools._tool import Effect, Tool
 from ...tools.registry import ToolRegistry
-from .codecs.base import AgentTool, Codec, ToolKind
+from .codecs.base import AgentTool, Codec, ToolKind, renamed
 from .patches import files_of
 from .searches import may_match, search_arguments
 
@@ -178,7 +178,7 @@ class ToolMap:
             ValueError: an argument is given under both names, so that nobody can say which one counts.
         """
         known = self._tools.get(theirs)
-        return (theirs, dict(arguments)) if known is None else (known.ours, _rename(arguments, known.arguments))
+        return (theirs, dict(arguments)) if known is None else (known.ours, renamed(arguments, known.arguments))
 
     def input_of(self, theirs: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return our arguments as the input of a tool of the agent.
@@ -188,14 +188,7 @@ class ToolMap:
         """
         known = self._tools.get(theirs)
         names = {} if known is None else {ours: name for name, ours in known.arguments.items()}
-        return _rename(arguments, names)
-
-
-def _rename(arguments: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    renamed = {names.get(name, name): value for name, value in arguments.items()}
-    if len(renamed) < len(arguments):
-        raise ValueError(f"an argument is given under two names: {', '.join(sorted(arguments))}")
-    return renamed
+        return renamed(arguments, names)
 
 
 class HostTool(Tool):

@@ -12,6 +12,8 @@ import re
 from itertools import takewhile
 from typing import NamedTuple
 
+import msgspec
+
 from ..._toolbox.command_line import MAX_LENGTH, CommandError, Expansion, Word, check_characters
 
 SHELLS = frozenset({"ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"})
@@ -31,7 +33,7 @@ _ARITHMETIC = re.compile(rf"\$\(\((?:{_TERM}|\((?:{_TERM})*\))*\)\)")
 _SPECIAL = re.compile(r"([*?[])")
 
 
-class Script(NamedTuple):
+class Script(msgspec.Struct):
     """The commands in a script, the files that its redirects write and read, and code that interpreters get as input.
 
     A part of a word that is only known when the script runs is a ``*`` in :attr:`Word.pattern`. ``fed`` has the places
@@ -39,12 +41,12 @@ class Script(NamedTuple):
     with the place of that one.
     """
 
-    commands: list[tuple[Word, ...]]
-    written: list[Word]
-    read: list[Word]
-    code: list[str]
-    fed: set[int]
-    piped: dict[int, int]
+    commands: list[tuple[Word, ...]] = []
+    written: list[Word] = []
+    read: list[Word] = []
+    code: list[str] = []
+    fed: set[int] = set()
+    piped: dict[int, int] = {}
 
 
 class _HereDocument(NamedTuple):
@@ -68,7 +70,7 @@ def find_commands(text: str) -> Script:
     if len(text) > MAX_LENGTH:
         raise CommandError(f"the command has {len(text)} characters; at most {MAX_LENGTH} are allowed")
     check_characters(text)
-    found = Script([], [], [], [], set(), {})
+    found = Script()
     _Scanner(text, found, 0).commands("")
     return found
 

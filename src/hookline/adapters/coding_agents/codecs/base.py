@@ -1,4 +1,4 @@
-"""What the codecs of all coding agents share.
+"""The parts that the codecs of all coding agents share.
 
 A codec says how an agent sends its events, which tools it has, and which answers it obeys. What an agent cannot do (ask
 on behalf of a hook, apply a change) becomes a denial, because the call would run otherwise.
@@ -8,7 +8,9 @@ Like the codecs, this module needs nothing but the standard library.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from ..events import SAME, AgentEvent, Answer, CommandOutput, Kind
@@ -18,7 +20,7 @@ MAX_TEXT = 10_000
 """Maximum number of characters of a text in an answer. Claude Code uses no more."""
 
 PREFIX = "Hookline: "
-"""What a reason on stderr begins with."""
+"""The prefix of a reason on stderr."""
 
 NO_QUESTION = (
     "This needs an approval, and this coding agent cannot ask for one on behalf of a hook. "
@@ -44,7 +46,7 @@ ToolKind = Literal[
     "subagent",
     "harmless",
 ]
-"""What a tool does, as guards know it."""
+"""The kinds of tools that guards know."""
 
 
 class AgentTool(NamedTuple):
@@ -71,7 +73,7 @@ class AgentTool(NamedTuple):
         return self.ours or (self.theirs if self.kind in ("subagent", "harmless", "search_web") else self.kind)
 
 
-class Codec:
+class Codec(ABC):
     """How one coding agent talks to its hooks.
 
     Class variables:
@@ -84,6 +86,8 @@ class Codec:
         knows_all_tools: whether guards judge other tools, as undeclared. If not, they are denied.
         can_ask: whether the agent asks its user if a hook wants that.
         hides_input: whether what is typed into a running command passes no hook.
+        time_unit: how many of the agent's units of time are a second.
+        handler: more fields of a hook in its settings.
     """
 
     name: ClassVar[str]
@@ -95,18 +99,20 @@ class Codec:
     knows_all_tools: ClassVar[bool] = False
     can_ask: ClassVar[bool] = False
     hides_input: ClassVar[bool] = False
+    time_unit: ClassVar[int] = 1
+    handler: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     def for_event(self, variables: str, given: Any) -> Codec:
         """Return the codec for the program that sent an event, which may be another one."""
         return self
 
+    @abstractmethod
     def read(self, given: Any) -> AgentEvent:
         """Return an event as the agent sent it.
 
         Raises:
             ValueError: it is not an event of this agent.
         """
-        raise NotImplementedError
 
     def kind_of(self, event: str) -> Kind:
         """Return what an event is about.
@@ -138,15 +144,15 @@ class Codec:
             return Answer(deny=NO_CHANGE)
         return answer
 
+    @abstractmethod
     def write(self, event: AgentEvent, answer: Answer) -> CommandOutput:
         """Return a settled answer in the form of the agent."""
-        raise NotImplementedError
 
     def refuse(self, event: AgentEvent | None, problem: str, details: str) -> CommandOutput:
         """Return the answer to an event that cannot be judged.
 
         A call is denied, a prompt and a compaction are blocked, and a result is withheld. Where there is nothing to
-        prevent, the user is told: a session that must stop, for example, may stop.
+        prevent, the answer only tells the user: a session that must stop, for example, may stop.
 
         Args:
             event: the event; ``None`` if it cannot be read.
@@ -166,17 +172,34 @@ class Codec:
     def settings(self, command: str, events: Iterable[Kind], seconds: int) -> str:
         """Return the settings that make the agent start a command at these events.
 
+        The form is that of Claude Code, which several agents use.
+
         Args:
             command: the command, for a shell.
             events: what the hooks judge.
             seconds: how long the agent must wait.
         """
-        raise NotImplementedError
+        import json
+
+        handler = {"type": "command", "command": command, "timeout": seconds * self.time_unit, **self.handler}
+        return json.dumps({"hooks": {name: [{"hooks": [handler]}] for name in self.names_of(events)}}, indent=2)
 
     def names_of(self, kinds: Iterable[Kind]) -> list[str]:
         """Return the agent's names of events."""
         wanted = set(kinds)
         return [name for name, kind in self.events.items() if kind in wanted]
+
+
+def renamed(arguments: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return arguments under other names.
+
+    Raises:
+        ValueError: an argument is given under both names, so that nobody can say which one counts.
+    """
+    found = {names.get(name, name): value for name, value in arguments.items()}
+    if len(found) < len(arguments):
+        raise ValueError(f"an argument is given under two names: {', '.join(sorted(arguments))}")
+    return found
 
 
 def denial(reason: str) -> CommandOutput:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ..events import SAME, AgentEvent, Answer, CommandOutput, Fields, Kind
@@ -96,6 +97,7 @@ class ClaudeCode(Codec):
     tools = TOOLS
     knows_all_tools = True
     can_ask = True
+    handler = MappingProxyType({"onFailure": "block"})  # in versions that know it, for hooks that cannot be started
 
     def for_event(self, variables: str, given: Any) -> Codec:
         """Return the codec of agents that are not recognised, if another program has loaded these settings."""
@@ -156,15 +158,6 @@ class ClaudeCode(Codec):
         else:
             answer, message = Answer(notice=notice), notice
         return CommandOutput(self.write(event, answer).stdout, _line(message), code)
-
-    def settings(self, command: str, events: Iterable[Kind], seconds: int) -> str:
-        """Return ``.claude/settings.json``.
-
-        Claude Code runs a call if a hook takes too long or cannot be started, so it waits longer than the command does,
-        and versions that know ``onFailure`` block the call.
-        """
-        handler = {"type": "command", "command": command, "timeout": seconds, "onFailure": "block"}
-        return json.dumps({"hooks": {name: [{"hooks": [handler]}] for name in self.names_of(events)}}, indent=2)
 
 
 class Other(Codec):

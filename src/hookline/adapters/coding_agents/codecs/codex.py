@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..events import AgentEvent, Answer, CommandOutput, Kind
@@ -86,11 +85,6 @@ class Codex(Codec):
         if answer.notice:
             return json_output({"systemMessage": cut(answer.notice)})
         return notice_output("")
-
-    def settings(self, command: str, events: Iterable[Kind], seconds: int) -> str:
-        """Return ``hooks.json`` of Codex."""
-        handler = {"type": "command", "command": command, "timeout": seconds}
-        return json.dumps({"hooks": {name: [{"hooks": [handler]}] for name in self.names_of(events)}}, indent=2)
 
 
 CODEC = Codex()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ..events import SAME, AgentEvent, Answer, CommandOutput, Fields, Kind
@@ -57,6 +57,8 @@ class GeminiCli(Codec):
     events = _EVENTS
     ignored = frozenset(("BeforeModel", "AfterModel", "BeforeToolSelection", "Notification"))
     tools = TOOLS
+    time_unit = 1000
+    handler = MappingProxyType({"name": "hookline"})
 
     def read(self, given: Any) -> AgentEvent:
         """Return an event."""
@@ -100,11 +102,6 @@ class GeminiCli(Codec):
             specific = {"hookEventName": event.name, "additionalContext": cut(answer.context)}
             return json_output({"hookSpecificOutput": specific})
         return notice_output(answer.notice)
-
-    def settings(self, command: str, events: Iterable[Kind], seconds: int) -> str:
-        """Return ``settings.json`` of Gemini CLI, which counts milliseconds."""
-        handler = {"type": "command", "name": "hookline", "command": command, "timeout": seconds * 1000}
-        return json.dumps({"hooks": {name: [{"hooks": [handler]}] for name in self.names_of(events)}}, indent=2)
 
 
 def for_model(response: Any) -> Any:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..events import SAME, AgentEvent, Answer, CommandOutput, Kind
@@ -25,6 +24,7 @@ class QwenCode(Codec):
     platform = "qwen-code"
     events = _EVENTS
     ignored = ClaudeCode.ignored
+    time_unit = 1000
     tools = (
         *TOOLS,
         AgentTool("agent", "subagent"),
@@ -60,11 +60,6 @@ class QwenCode(Codec):
             specific = {"hookEventName": event.name, "additionalContext": cut(answer.context)}
             return json_output({"hookSpecificOutput": specific})
         return notice_output(answer.notice)
-
-    def settings(self, command: str, events: Iterable[Kind], seconds: int) -> str:
-        """Return ``settings.json`` of Qwen Code, which counts milliseconds."""
-        handler = {"type": "command", "command": command, "timeout": seconds * 1000}
-        return json.dumps({"hooks": {name: [{"hooks": [handler]}] for name in self.names_of(events)}}, indent=2)
 
 
 CODEC = QwenCode()
