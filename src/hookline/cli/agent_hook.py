@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
 from typing import Annotated
 
 import typer
 
 from .._base.text import did_you_mean
-from ..adapters.coding_agents.client import run
+from ..adapters.coding_agents import client
+from ..adapters.coding_agents.command import run
 from ..adapters.coding_agents.options import AGENTS, IDLE, SECONDS, Options
 from .errors import print_note
 from .help import Command
@@ -121,11 +121,11 @@ def agent_hook(
 
 
 def _command(options: Options) -> str:
-    """Return the command for the settings: of this program, which need not be on the path of the agent."""
-    program = shutil.which(sys.argv[0]) or sys.argv[0]
-    is_own = os.path.basename(program).startswith("hookline")
-    words = [os.path.abspath(program)] if is_own else [sys.executable, "-P", "-m", "hookline"]
-    words = [shlex.quote(word) for word in (*words, "agent-hook", "--agent", options.agent)]
+    """Return the command for the settings: of this installation, which need not be on the path of the agent."""
+    entry = os.path.join(os.path.dirname(os.path.abspath(client.__file__)), "entry.py")
+    flags = ("-P",) if options.once else ("-I", "-S")
+    words = [sys.executable, *flags, entry, "agent-hook", "--agent", options.agent]
+    words = [shlex.quote(word) for word in words]
     for rule in options.rules:
         inside = options.agent == "claude" and rule.startswith(options.folder + os.sep)  # others set no such variable
         name = rule.removeprefix(options.folder + os.sep) if inside else rule

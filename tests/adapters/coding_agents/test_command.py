@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from hookline.adapters.coding_agents import client
 from hookline.stores import RunStore
 from tests.cases import each_case
 from tests.waiting import block_until
@@ -129,6 +130,11 @@ def never_called(ctx, step): ...
 """
 
 
+ENTRY = str(Path(client.__file__).with_name("entry.py"))
+LEAN = [sys.executable, "-I", "-S", ENTRY, "agent-hook"]
+"""The command as printed settings have it."""
+
+
 class ClaudeCode:
     """Calls the command as Claude Code does, and runs a tool only if the answer allows it."""
 
@@ -142,7 +148,7 @@ class ClaudeCode:
     def call(self, data: bytes, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
         """Run the command with this input."""
         return subprocess.run(
-            [sys.executable, "-P", "-m", "hookline", "agent-hook", "--agent", self.agent, *self.options],
+            [*LEAN, "--agent", self.agent, *self.options],
             input=data,
             capture_output=True,
             cwd=cwd or self.folder,
@@ -1092,14 +1098,13 @@ while True:
 """
 
 
-def test_another_version_or_installation_has_a_process_of_its_own(monkeypatch):
-    from hookline._base import package
-    from hookline.adapters.coding_agents.options import Options
+def test_another_version_or_installation_has_a_process_of_its_own(monkeypatch, tmp_path):
+    from hookline.adapters.coding_agents import options
 
-    before = Options("claude", ["rules.py"]).identity()
-    assert Options("claude", ["rules.py"]).identity() == before
-    monkeypatch.setattr(package, "__version__", "0.0.1")
-    assert Options("claude", ["rules.py"]).identity() != before
+    before = options.Options("claude", ["rules.py"]).identity()
+    assert options.Options("claude", ["rules.py"]).identity() == before
+    monkeypatch.setattr(options, "__file__", shutil.copy(options.__file__, tmp_path))
+    assert options.Options("claude", ["rules.py"]).identity() != before
     monkeypatch.undo()
-    monkeypatch.setattr(sys, "prefix", "/elsewhere")
-    assert Options("claude", ["rules.py"]).identity() != before
+    monkeypatch.setattr(sys, "executable", "/elsewhere")
+    assert options.Options("claude", ["rules.py"]).identity() != before
