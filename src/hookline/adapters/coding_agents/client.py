@@ -49,7 +49,7 @@ def main(words: list[str]) -> "NoReturn":
         words: what follows ``agent-hook``.
     """
     options: Options | None = None
-    data: bytes | None = None
+    data = bytearray()
     try:
         options = parse(words)
         if options is None or options.once:
@@ -59,10 +59,10 @@ def main(words: list[str]) -> "NoReturn":
         address = address_of(options)
         answer = None
         if (connection := connect(address, deadline)) is not None:
-            data = read_event()
-            answer = ask(connection, data, deadline)
+            read_event(data)
+            answer = ask(connection, bytes(data), deadline)
         if answer is None:
-            if data is not None:
+            if data:
                 _put_back(data, address)
             _run_full_command(words, deadline)
     except BaseException as error:  # noqa: BLE001 - whatever is broken, the call must not run because of it
@@ -70,26 +70,22 @@ def main(words: list[str]) -> "NoReturn":
     system._exit(write(answer))
 
 
-def read_event() -> bytes:
-    """Return the event on stdin.
+def read_event(data: bytearray) -> None:
+    """Read the event on stdin. What is read before an interrupt is in ``data`` too.
 
     Raises:
         NoAnswerError: there is none, or it is too large.
     """
-    data = _read_input()
+    _read_input(data)
     if not data.strip():
         raise NoAnswerError("there is no event on stdin: this command is for the hooks of a coding agent")
     if len(data) > MAX_INPUT:
         raise NoAnswerError(f"the event is larger than {MAX_INPUT // 1_000_000} MB")
-    return data
 
 
-def _read_input() -> bytes:
-    pieces, size = [], 0
-    while size <= MAX_INPUT and (piece := system.read(0, 1 << 20)):
-        pieces.append(piece)
-        size += len(piece)
-    return b"".join(pieces)
+def _read_input(data: bytearray) -> None:
+    while len(data) <= MAX_INPUT and (piece := system.read(0, 1 << 20)):
+        data += piece
 
 
 def write(answer: "CommandOutput | tuple[bytes, bytes, int]") -> int:
@@ -111,19 +107,21 @@ def _write(file: int, text: bytes) -> None:
         text = text[system.write(file, text) :]
 
 
-def refuse(agent: str, data: bytes | None, error: BaseException) -> "CommandOutput | tuple[bytes, bytes, int]":
+def refuse(agent: str, data: bytearray, error: BaseException) -> "CommandOutput | tuple[bytes, bytes, int]":
     """Return the answer to an event that could not be judged.
 
     Args:
         agent: the coding agent; empty if it is not known.
-        data: the event; ``None`` if it was not read yet.
+        data: the event; empty if it was not read yet.
         error: why the event was not judged.
     """
     problem = describe(error)
     try:
         from .refusal import refusal
 
-        return refusal(agent, environment(), _read_input() if data is None else data, problem)
+        if not data and isinstance(error, Exception):  # who interrupts a call may keep its stdin open
+            _read_input(data)
+        return refusal(agent, environment(), data, problem)
     except BaseException:  # noqa: BLE001 - with another exit code than 2, most agents run the call
         text = f"Hookline: {problem}, so this is not allowed.\n"
         return b"", text.encode(errors="backslashreplace"), BLOCKED
@@ -250,12 +248,12 @@ def _peer(connection: "_socket.socket") -> tuple[int, int]:
     return int.from_bytes(found[:4], sys.byteorder), int.from_bytes(found[4:8], sys.byteorder)
 
 
-def _put_back(data: bytes, address: str) -> None:
+def _put_back(data: bytearray, address: str) -> None:
     """Let this event be what is read from stdin."""
     name = f"{address}.{system.getpid()}"
     file = system.open(name, system.O_RDWR | system.O_CREAT | system.O_EXCL, 0o600)
     system.unlink(name)
-    _write(file, data)
+    _write(file, bytes(data))
     system.lseek(file, 0, 0)
     system.dup2(file, 0)
 

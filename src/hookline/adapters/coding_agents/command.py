@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 def run(options: Options) -> int:
     """Answer the event on stdin. Return the exit code."""
-    data = None
+    data = bytearray()
     try:
         deadline = min(time.monotonic() + options.seconds, float(os.environ.pop(DEADLINE, "inf")))
-        data = read_event()
+        read_event(data)
         require_folder(options)
-        answer = _answer(options, data, deadline)
+        answer = _answer(options, bytes(data), deadline)
     except BaseException as error:  # noqa: BLE001 - whatever is broken, the call must not run because of it
         answer = refuse(options.agent, data, error)
     return write(answer)
@@ -81,7 +81,7 @@ def _answer_once(options: Options, data: bytes, deadline: float) -> tuple[bytes,
             ours.close()
             theirs.sendall(encode_answer(*answer_once(options, environment(), data)))
         except BaseException as error:  # noqa: BLE001 - the parent must know
-            theirs.sendall(encode_answer(*refuse(options.agent, data, error)))
+            theirs.sendall(encode_answer(*refuse(options.agent, bytearray(data), error)))
         finally:
             os._exit(0)
     theirs.close()
