@@ -258,7 +258,7 @@ def test_a_folder_that_is_a_link_is_not_used(new, tmp_path):
 
 def test_a_file_at_the_place_of_the_folder_denies(new):
     claude = new(NO_SUDO)
-    (claude.runtime / "hookline").write_text("")
+    (claude.runtime / "hookline").touch(mode=0o600)
     assert "that nobody else can enter" in denies(claude.call(sudo(claude)))
 
 
