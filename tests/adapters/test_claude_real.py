@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from hookline.adapters.coding_agents import client
+from tests.agents.payloads import IS_RECORDING, save, with_recorder
+
 SDK = importlib.util.find_spec("claude_agent_sdk")
 PROGRAM = Path(SDK.submodule_search_locations[0], "_bundled", "claude") if SDK is not None else None
 
@@ -133,8 +136,10 @@ def session(tmp_path):
 
     def run(rules, *calls):
         (project / "rules.py").write_text(rules)
-        program = f"{sys.executable} -P -m hookline agent-hook --agent claude"
+        program = f"{sys.executable} -I -S {Path(client.__file__).with_name('entry.py')} agent-hook --agent claude"
         command = f'{program} "$CLAUDE_PROJECT_DIR"/rules.py --idle 3 --allow-rewritten'
+        if IS_RECORDING:
+            command = with_recorder(command, tmp_path / "recorded")
         handler = [{"hooks": [{"type": "command", "command": command, "timeout": 30}]}]
         events = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop")
         (project / ".claude/settings.json").write_text(json.dumps({"hooks": dict.fromkeys(events, handler)}))
@@ -159,6 +164,12 @@ def session(tmp_path):
                 check=False,
             )
             server.shutdown()
+        if IS_RECORDING and rules == RULES:
+            version = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout.split()[
+                0
+            ]
+            names = {str(project): "/shop", str(home): "/home/ada", SECRET: "SECRET"}
+            save("claude", version, tmp_path / "recorded", names)
         return done, server.read
 
     run.project = project
@@ -183,7 +194,7 @@ def test_guards_block_rewrite_redact_and_keep_a_real_session_going(session):
     assert done.returncode == 0, done
     first, denied, allowed, command, short, rewritten, outside, file, again = read
     assert "The office is closed today." in first
-    assert "touch is not allowed" in denied
+    assert "Only listed programs run here" in denied
     assert not (project / "canary").exists()
     assert '"is_error": false' in allowed
     assert (project / "made").exists()

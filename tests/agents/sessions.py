@@ -9,14 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .agents import FOLDERS, MCP_SERVER, Agent, environment
+from .agents import FOLDERS, MCP_SERVER, ROOT, Agent, environment
 from .fake_model import Call, FakeModel, serving
+from .payloads import IS_RECORDING, save, with_recorder
 
 RULES = Path(__file__).parent / "rules.py"
 CONFIGURATION = 'folder = "."\nwrite = true\nruns = "runs.db"\n'
 SECONDS = 15
 """The time that hooks have. The agents wait for 5 s more."""
-LIMIT = 120
+LIMIT = 300
 """The time for a session, on a busy machine."""
 
 
@@ -84,6 +85,8 @@ def session(
     flags = ("--timeout", str(SECONDS), "--idle", "30", "--tool", f"{agent.mcp_name}=lookup")
     files = (str(project / "rules.py"), str(project / "hookline.toml"))
     settings = hookline(home, project, "agent-hook", "--agent", agent.name, *files, *flags, "--print-settings")
+    if IS_RECORDING:
+        settings = with_recorder(settings, folder / "recorded")
     if rules is not None:
         (project / "rules.py").write_text(rules)
     with serving(scripts) as model:
@@ -101,3 +104,15 @@ def session(
             check=False,
         )
     return Outcome(project, home, model, done.stdout)
+
+
+def record(agent: Agent, folder: Path) -> None:
+    """Write the events of the session in a folder to the file of this version of the agent."""
+    names = {
+        folder / "project": "/shop",
+        folder / "home": "/home/ada",
+        folder: "/tmp",
+        Path(sys.prefix): "/venv",
+        ROOT: "/hookline",
+    }
+    save(agent.name, agent.package.rpartition("@")[2], folder / "recorded", names)
