@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent.parent / "adapters" / "coding_agents" / "payloads
 RECORDER = Path(__file__).with_name("recorder.py")
 IS_RECORDING = bool(os.environ.get("RECORD"))
 
-_IDENT = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+_IDENT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 _TIME = re.compile(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
