@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hookline.adapters.claude_code.protocol import TOOLS, HookInput, HookOutput, SpecificOutput, ClaudeToolNames
+from hookline.adapters.claude_code.protocol import TOOLS, ClaudeToolNames, HookInput, HookOutput, SpecificOutput
 from hookline.errors import RegistrationError
 
 

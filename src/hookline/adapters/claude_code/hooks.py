@@ -46,7 +46,7 @@ from ...plugins.trust import check_file
 from .answers import Answers, HandlerAnswer, failed, not_understood, read_answer, read_reply
 from .errors import ClaudeHookError
 from .processes import MAX_OUTPUT, Ran, Script, read_variables, shell_argv
-from .protocol import BatchCall, HookInput, ClaudeToolNames, encode
+from .protocol import BatchCall, ClaudeToolNames, HookInput, encode
 from .settings import Handler, OnFailure, project_of, read_settings
 from .tools import Translator, response_of, result_of
 from .transcript import Transcript
