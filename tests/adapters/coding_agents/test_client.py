@@ -194,6 +194,11 @@ def test_an_installation_that_does_not_start_denies(new, tmp_path):
     done = claude.call(sudo(claude))
     assert (done.returncode, done.stdout) == (2, b"")
     assert "half of an installation" in denies(done)
+    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *LEAN, "--agent", "claude", "rules.py"]
+    done = subprocess.run(
+        command, input=b"{}", cwd=claude.folder, env=claude.env(), stdout=subprocess.PIPE, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, b"")
 
 
 def test_a_missing_installation_denies_without_a_word_of_hookline(tmp_path):
