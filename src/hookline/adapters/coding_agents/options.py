@@ -73,6 +73,7 @@ class Options:
         self.agent = agent
         self.folder = next(filter(None, map(variable, _FOLDERS)), None) or _working_folder()
         self.given, self.tools = list(rules), list(tools)
+        """The rules as they were given, without the work of finding their paths, and the changes of tools."""
         self.sandboxed, self.allow_rewritten = sandboxed, allow_rewritten
         self.seconds, self.idle = seconds, idle
         self.once = once or not hasattr(system, "fork")
