@@ -231,10 +231,11 @@ class HostedBatch(Batch):
         engine = self.engine
         if engine.has_listeners(AFTER_TOOL) or engine.has_listeners(TOOL_END_WITH_PATH):
             await self._after(0)
-        call = self.pending.call
-        engine.run_state.open_calls(
-            Message("assistant", "", (replace(call, arguments=self.pending.request.arguments),))
-        )
+        if self._loop.is_finishing:
+            self.of_reply = 0  # the transcript ends with the reply, and not with calls that were never made
+        else:
+            call = replace(self.pending.call, arguments=self.pending.request.arguments)
+            engine.run_state.open_calls(Message("assistant", "", (call,)))
         self._append_results()
         if isinstance(self.cause, RunEndedError):
             await engine.note_cause(self.cause)
@@ -319,6 +320,7 @@ class HostedLoop(Loop):
         """The context of the run, in which questions are answered."""
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.calls: list[HostedCall] = []
+        self.is_finishing = False
         self._ending: asyncio.Future[tuple[str | None, BaseException | None]] | None = None
         self._answer: asyncio.Future[str] | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -445,6 +447,7 @@ class HostedLoop(Loop):
     async def _finish(self) -> AgentResult[Any]:
         """Finish the run. Calls without a result count as cancelled."""
         self.calls.clear()
+        self.is_finishing = True
         if tasks := [task for task in self._tasks if not task.done()]:
             for task in tasks:
                 task.cancel()
