@@ -55,6 +55,7 @@ from ..._run.context import services_of
 from ...hooks._injection.fence import fenced
 from .codecs.base import Codec, cut, with_text
 from .events import BEGINNINGS, NOTHING, AgentEvent, Answer, CommandOutput
+from .last_call import LastCall
 from .patches import PatchError, deletes, folder_of, patches_in
 from .recording import PromptRecord
 from .rules import Rules
@@ -102,6 +103,8 @@ class Judge:
         self._sandboxed, self._allow_rewritten = sandboxed, allow_rewritten
         self._sessions: OrderedDict[str, AgentSession] = OrderedDict()
         self._read_before = ReadBefore() if read_before is None else read_before
+        self.last_call: LastCall | None = None
+        """The tool call that was judged last."""
 
     @property
     def tools(self) -> ToolMap:
@@ -168,10 +171,16 @@ class Judge:
         try:
             answer = call.codec.settle(call.event, await call.answer(run))
         except Exception:  # the action is refused
+            self._note_call(call.event, Answer(deny=""))
             await run.record.store(call.event, call.tool, Answer(deny=""))
             raise
+        self._note_call(call.event, answer)
         await run.record.store(call.event, call.tool, answer)
         return answer
+
+    def _note_call(self, event: AgentEvent, answer: Answer) -> None:
+        if event.kind == "before_tool":
+            self.last_call = LastCall.of(event.tool, answer)
 
     def _new_record(self, session: AgentSession, run: PromptRun, call: _Call) -> PromptRecord:
         main = session.runs.get("") if call.event.subagent else None

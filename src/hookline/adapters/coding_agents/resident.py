@@ -14,6 +14,7 @@ from ..._base.tasks import wait_at_most
 from ..._base.text import error_text
 from ..._kernel.errors import HooklineError
 from .events import CommandOutput
+from .last_call import save_last_call
 from .options import MAX_INPUT, STALE, NoAnswerError, Options, decode_event, encode_answer
 from .refusal import refusal
 
@@ -71,11 +72,19 @@ def answer_once(options: Options, variables: str, data: bytes) -> CommandOutput:
     os.dup2(2, 1)
     try:
         judge = load_judge(options)
-        return asyncio.run(judge.answer(variables, data, options.seconds * _MARGIN))
+        answer = asyncio.run(judge.answer(variables, data, options.seconds * _MARGIN))
+        _save_last_call(judge, options)
+        return answer
     finally:
         for number, file in zip((1, 2), kept, strict=True):
             os.dup2(file, number)
             os.close(file)
+
+
+def _save_last_call(judge: Judge, options: Options) -> None:
+    if judge.last_call is not None:
+        save_last_call(options.agent, judge.last_call)
+        judge.last_call = None
 
 
 def serve(options: Options, address: str, ready: int) -> None:
@@ -172,6 +181,7 @@ class _Resident:
             answer = await self._answer(*decode_event(message))
             writer.write(encode_answer(*answer))
             await writer.drain()
+            _save_last_call(self.judge, self.options)
         except OSError as error:  # the caller is gone
             log.warning("a call could not be answered: %s", error)
         finally:

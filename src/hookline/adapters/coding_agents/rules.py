@@ -34,6 +34,7 @@ from ...config.sources import load
 from ...config.trust import TrustStore, check_trust, project_files, reference_files, trust_variable, trusted_files
 from ...plugins.trust import is_installed, only_trusted
 from .events import Kind
+from .proving import DenyProof
 from .searches import ExcludeSecrets
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Rules:
         self.files = {path: _stamp(path) for path in sorted(paths) if not is_installed(Path(path))}
         for path in self.files:
             register_own_file(self, OwnFile(path, "a rule of this session, or code that it imports"))
+        registry.register(DenyProof())
         registry.register(KeepRules())
         registry.register(ExcludeSecrets(registry))
 
