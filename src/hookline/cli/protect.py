@@ -217,6 +217,9 @@ class _Plan:
         print_table(("agent", "settings", ""), rows, keep=("agent", ""), title="Coding agents on this machine")
         names = ", ".join(printable(short_path(rule), keep="") for rule in self.rules)
         sys.stdout.write(f"\nRules: {names}\n")
+        for each in self.found:
+            for reason in each.host.switched_off(os.environ, Path.cwd()):
+                print_note(f"{each.host.title} calls no hooks here: {reason}")
         if self.project:
             sys.stdout.write(
                 "\nThese are settings of this project: they name paths of this machine, and whoever can change the\n"

@@ -33,6 +33,8 @@ class Node:
         value: the value; of an object or array, without what is in it.
         key: the name of a member.
         children: the members or items.
+        named: where the name of a member ends.
+        opens: where the opening bracket of an object or array is.
         lead: where the last word or comment before it ends.
         tail: where the last word or comment inside an object or array ends.
         comma: where the comma behind it is; -1 if there is none.
@@ -43,6 +45,7 @@ class Node:
     value: Any = None
     key: str = ""
     children: list[Node] = field(default_factory=list)
+    named: int = -1
     opens: int = -1
     lead: int = -1
     tail: int = -1
@@ -128,6 +131,11 @@ class JsonText:
             spans.append((at, at + size))
         self.spans = sorted(spans)
 
+    def holds_only(self, node: Node, child: Node) -> bool:
+        """Return whether nothing else is in an object or array, no comment either, and none before it."""
+        inside = self.text[node.opens + 1 : child.start] + self.text[child.end : node.end - 1]
+        return not inside.strip() and not self.text[node.named : node.opens].strip(": \t\r\n")
+
     def remove(self, node: Node, child: Node) -> None:
         """Remove a member or item of an object or array."""
         index = next(number for number, each in enumerate(node.children) if each is child)
@@ -137,7 +145,7 @@ class JsonText:
         elif index:
             before = node.children[index - 1]
             cuts.append((before.comma, before.comma + 1))
-        elif not self.text[node.opens + 1 : child.lead].strip() and not self.text[child.end : node.end - 1].strip():
+        elif not (self.text[node.opens + 1 : child.start] + self.text[child.end : node.end - 1]).strip():
             cuts = [(node.opens + 1, node.end - 1)]
         self.text = without(self.text, cuts)
         self.spans = []
@@ -222,7 +230,7 @@ class _Parser:
     def _value(self, start: int) -> Node:
         sign = self._text[self._at : self._at + 1]
         if sign in ("{", "["):
-            node = Node(start, value={} if sign == "{" else [], opens=self._at)
+            node = Node(start, named=start, value={} if sign == "{" else [], opens=self._at)
             node.children.extend(self._children(is_object=sign == "{", node=node))
             node.end = self._at
             return node
@@ -246,9 +254,9 @@ class _Parser:
                 node.tail = tail
                 return
             is_first = False
-            start, key = self._at, ""
+            start, named, key = self._at, self._at, ""
             if is_object:
-                key = self._string()
+                key, named = self._string(), self._at
                 if key in names:
                     raise self._error(f"{key!r:.80} is there twice in one object")
                 names.add(key)
@@ -257,7 +265,7 @@ class _Parser:
                     raise self._error("a colon is expected")
                 self._skip()
             child = self._value(start)
-            child.key, child.lead = key, tail
+            child.key, child.named, child.lead = key, named, tail
             self._skip()
             tail = self._last
             if self._text.startswith(",", self._at):

@@ -17,7 +17,6 @@ import site
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -173,33 +172,27 @@ def _run(
     command: list[str], folder: Path, env: Mapping[str, str], model: LoopbackModel, seconds: float
 ) -> tuple[int | None, str]:
     """Run an agent until it ends or its model has read the result of the call. Return its exit code and output."""
-    output: list[str] = []
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    lines = process.stdout
-    reader = threading.Thread(target=lambda: output.extend(lines), daemon=True)
-    reader.start()
+    log = Path(env["TMPDIR"], "output")  # a file, because a process that is left over may keep a pipe open
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     deadline = time.monotonic() + seconds
     try:
         while process.poll() is None and not model.results[PROOF] and time.monotonic() < deadline:
             time.sleep(0.05)
-        return process.poll(), "".join(output)
+        return process.poll(), log.read_text("utf-8", errors="replace")
     finally:
         _end(process)
-        reader.join(1)
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """End an agent with the processes that it has started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(OSError):

@@ -116,12 +116,12 @@ def _add_event(text: JsonText, event: str, items: list[Any]) -> None:
 
 
 def remove_entries(text: JsonText, agent: str) -> bool:
-    """Remove Hookline's entries, and lists and objects that are empty without them. Return whether there were any."""
+    """Remove Hookline's entries, and what holds nothing without them. Return whether there were any."""
     removed = False
     while (found := next(_own_nodes(text, agent), None)) is not None:
         removed = True
         for holder, child in found:  # from the inside to the outside, as long as nothing else is left
-            if len(holder.children) > 1 or holder is text.root:
+            if holder is text.root or not text.holds_only(holder, child):
                 text.remove(holder, child)
                 break
     return removed
