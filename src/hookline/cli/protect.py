@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +19,7 @@ from .agent_hook import settings_command, settings_text
 from .errors import CANCELLED, COMPLETED, FAILED, print_error, print_note
 from .help import Command
 from .output import print_parts, print_table, short_path
-from .text import printable
+from .text import indent_overflow, printable
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -52,32 +52,38 @@ Exit codes:
   130  you said no; nothing was written
 """
 
-RULES = '''"""Your rules for all coding agents that `hookline protect` has set up. Change them as you like.
-
-Each session uses them with its own working folder, which is "." here. They apply from the next call on.
-"""
+RULES = '''# Your rules for all coding agents that hookline protect has set up.
+# Change them as you like: they apply from the next call on.
+# "." is the working folder of each session.
 
 from hookline.hooks import PathGuard, SensitiveDataHook, TerminalGuard
 
-# Programs that may run. They run with all your rights: `npm test` runs what package.json says.
+# Programs that may run, with all your rights: npm test runs whatever
+# package.json says.
 ALLOWED = """
-    git make npm npx pnpm yarn node python python3 pytest ruff mypy uv pip cargo go gradle mvn
-    mkdir touch cp mv rm sed chmod
+    git make npm npx pnpm yarn node python python3 pytest ruff mypy uv
+    pip cargo go gradle mvn mkdir touch cp mv rm sed chmod
 """.split()
+ASK = [
+    "git push *", "git reset --hard *", "git clean *",
+    "npm publish *", "cargo publish *", "rm -r *",
+]
 
 hooks = [
-    # Other commands that only read may run too, in the folder. Everything else is a question where the agent can ask,
-    # and denied where it cannot; sudo, shells in shells and commands that nobody can read are always denied.
+    # Commands that only read run too, in the folder. Others are a question
+    # where the agent can ask, and denied where it cannot. Always denied are
+    # sudo, shells in shells, and commands that nobody can read.
     TerminalGuard(
         ".",
         allow=[f"{program} *" for program in ALLOWED],
-        ask=["git push *", "git reset --hard *", "git clean *", "npm publish *", "cargo publish *", "rm -r *"],
+        ask=ASK,
         unknown="ask",
         writes=True,
     ),
-    # Files: only those in the folder, none with secrets (.env, keys), and no settings that run programs.
+    # Only files in the folder, but none with secrets (.env, keys), and no
+    # settings that run programs.
     PathGuard(".", write=True),
-    # Keys and personal data in results do not reach the model.
+    # The model does not read keys and personal data in results.
     SensitiveDataHook(),
 ]
 '''
@@ -260,10 +266,10 @@ class _Plan:
         ran = [each.host.title for each in self.found if (p := proofs.get(each.host.name)) and p.state == "ran"]
         if ran:
             print_error(f"{', '.join(ran)} ran a call that must be denied: do not rely on these hooks there")
-        for unused, titles in self.unused.items():
-            print_note(f"this has no effect in {', '.join(titles)}: {unused}")
         steps = [(each.host.title, step) for each in self.found if (step := next_step(each.host, project=self.project))]
         steps.append(("Each agent", "start a new session. To see a denial, ask it to run: touch hookline-proof"))
+        for unused, titles in self.unused.items():
+            steps.append(("Note", f"this has no effect in {', '.join(titles)}: {unused}"))
         steps.append(
             ("Then", "hookline doctor shows the last call of each agent; hookline protect --remove undoes this")
         )
@@ -434,8 +440,10 @@ def _print_diffs(diffs: Sequence[Sequence[str]]) -> None:
 
     styles = {"+": "green", "-": "red", "@": "dim"}
     for title, *lines in diffs:
-        shown: list[Any] = [Text(f"\n{printable(title, keep='')}", style="bold")]
-        shown += [Text(f"  {printable(line)}", style=styles.get(line[:1], "")) for line in lines]
+        shown = [Text(f"\n{printable(title, keep='')}", style="bold")]
+        for line in lines:
+            parts = indent_overflow(f"  {printable(line.expandtabs(4), keep='')}", sys.stdout).split("\n")
+            shown += [Text(part, style=styles.get(line[:1], "")) for part in parts]
         print_parts(*shown)
 
 
