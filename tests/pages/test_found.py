@@ -16,7 +16,7 @@ FIRST_SCREEN = 36
 
 @dataclass(frozen=True)
 class Question:
-    """What a newcomer asks, the page for it, and the beginning of the line of code, or of the command, that answers it."""
+    """What a newcomer asks, the page for it, and the beginning of the line of code or the command that answers it."""
 
     asked: str
     page: str

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from ..codecs import codec_of
+from ..codecs.claude import MANAGED
 from .json_edit import JsonText, JsonTextError
 from .loopback_model import Call
 from .settings import Entry, own_entries
@@ -168,12 +169,11 @@ class ClaudeCode(Host):
 
     def switched_off(self, env: Mapping[str, str], project: Path) -> Iterator[str]:
         """Yield what switches the hooks off."""
-        from ...claude_code.settings import managed_file
-
+        managed = Path(MANAGED)
         files = [self.user_file(env), self.project_file(project), project / ".claude" / "settings.local.json"]
-        yield from _disabled((*files, managed_file()))
-        if _read_json(managed_file()).get("allowManagedHooksOnly") is True:
-            yield f"{managed_file()} has allowManagedHooksOnly"
+        yield from _disabled((*files, managed))
+        if _read_json(managed).get("allowManagedHooksOnly") is True:
+            yield f"{managed} has allowManagedHooksOnly"
 
     def arguments(self, project: Path, prompt: str, *, trusted: bool = False) -> list[str]:
         """Return the arguments of the program."""
