@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from hookline.adapters.coding_agents.codecs import codec_of
+from hookline.adapters.coding_agents.protection.hosts import HOSTS, Found
 from hookline.adapters.coding_agents.protection.loopback_model import Call, serving
+from hookline.adapters.coding_agents.protection.proof import prove
 
 SDK = importlib.util.find_spec("claude_agent_sdk")
 PROGRAM = Path(SDK.submodule_search_locations[0], "_bundled", "claude") if SDK is not None else None
@@ -135,3 +138,14 @@ def test_broken_rules_stop_a_real_session_at_its_prompt(session):
     assert "the rules cannot be loaded" in done.stdout
     assert read == []
     assert not (session.project / "canary").exists()
+
+
+def test_hookline_protect_proves_that_a_denial_arrives(tmp_path):
+    rules = tmp_path / "rules.py"
+    rules.write_text(RULES)
+    command = f"{sys.executable} -P -m hookline agent-hook --agent claude {rules}"
+    found = Found(HOSTS["claude"], str(PROGRAM), None)
+    settings = codec_of("claude").settings(command, ["session_start", "prompt", "before_tool", "after_tool"], 30)
+    for project in (False, True):
+        assert prove(found, settings, project=project).state == "denied"
+    assert prove(found, '{"disableAllHooks": true, ' + settings[1:]).state == "ran"

@@ -197,8 +197,10 @@ def test_one_broken_file_and_nothing_is_written(hookline, home):
     (home / ".cursor/hooks.json").write_text("{,}")
     done = hookline("protect", "--yes")
     assert done.returncode == 2
-    assert f"{home}/.cursor/hooks.json, line 1: a text in double quotes is expected" in done.stderr
+    assert f"{home}/.cursor/hooks.json, line 1: a text in double quotes is expected. Correct it" in done.stderr
     assert files(home) == {".cursor/hooks.json": b"{,}"}
+    told = " ".join(hookline("doctor", "--no-model", "--no-sandbox").stdout.split())
+    assert f"Cursor user hooks {home}/.cursor/hooks.json, line 1: a text in double quotes is expected" in told
 
 
 def test_agents_by_name(hookline, home):

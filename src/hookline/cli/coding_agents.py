@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .._base.text import error_text
 from .output import print_facts, short_path, time_text
 from .protect import is_of_this_installation, own_commands, settings_path
 from .text import counted, printable
@@ -38,13 +39,19 @@ def show_agents() -> None:
 def agent_facts(found: Found) -> Iterator[Fact]:
     """Yield what is known of the hooks of an agent."""
     from ..adapters.coding_agents.last_call import load_last_call
-    from ..adapters.coding_agents.protection.changes import entries_in
+    from ..adapters.coding_agents.protection.changes import ProtectError, entries_in
 
     host = found.host
     levels = {"user": settings_path(host, project=False), "project": settings_path(host, project=True)}
     if levels["user"] == levels["project"]:  # in the home folder
         del levels["project"]
-    commands = {level: own_commands(host, path) for level, path in levels.items()}
+    commands = {}
+    for level, path in levels.items():
+        try:
+            commands[level] = own_commands(host, path)
+        except ProtectError as error:
+            yield f"{level} hooks", error_text(error)
+            return
     if not any(commands.values()):
         yield "hooks", f"none of Hookline: hookline protect {host.name}"
     for level, path in levels.items():

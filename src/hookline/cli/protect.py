@@ -303,7 +303,11 @@ def own_options(host: Host, path: Path) -> Options | None:
 
 
 def own_commands(host: Host, path: Path) -> list[list[str]]:
-    """Return the commands that settings have for Hookline, each as words; none if the file cannot be read."""
+    """Return the commands that settings have for Hookline, each as words.
+
+    Raises:
+        ProtectError: the file cannot be read.
+    """
     import shlex
 
     from ..adapters.coding_agents.protection.changes import entries_in

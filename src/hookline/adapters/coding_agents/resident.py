@@ -159,16 +159,16 @@ class _Resident:
             await asyncio.sleep(0.01)
 
     def _is_reachable(self) -> bool:
-        """Return whether the socket is still there, and that of this process."""
+        """Return whether the socket is still there, and that of this process, and whether the project is."""
         try:
-            return os.stat(self.address).st_ino == self._inode
+            return os.stat(self.address).st_ino == self._inode and os.path.isdir(self.options.folder)
         except OSError:
             return False
 
     def _remove_socket(self) -> None:
         """Remove the socket, unless another process has already taken its place."""
-        if self._is_reachable():
-            with suppress(OSError):
+        with suppress(OSError):
+            if os.stat(self.address).st_ino == self._inode:
                 os.unlink(self.address)
 
     async def _call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -24,7 +24,7 @@ from ...._kernel.errors import HooklineError
 from ..last_call import last_call_file
 from .hosts import Host
 from .json_edit import JsonText, JsonTextError, laid_out, without
-from .settings import PLUGIN_MARK, add_entries, has_all, own_entries, remove_entries
+from .settings import PLUGIN_MARK, Entry, add_entries, has_all, own_entries, remove_entries
 
 _SPACE = "\ufeff \t\r\n"
 
@@ -173,7 +173,7 @@ def plan_protection(host: Host, path: Path, wanted: str, memory: Memory, *, proj
         try:
             add_entries(changed, json.loads(wanted))
         except JsonTextError as error:
-            raise ProtectError(f"{path}: {error}. Correct it, and try again; nothing was written") from None
+            raise ProtectError(f"{path}: {error}. Correct it, and try again") from None
         after, spans = changed.text, changed.spans
     else:
         new = wanted if host.is_plugin else f"{laid_out(json.loads(wanted), 3)}\n"
@@ -288,15 +288,17 @@ def _remove_folders(folders: Iterable[str]) -> list[str]:
     return removed
 
 
-def entries_in(host: Host, path: Path) -> list[Any]:
-    """Return the entries of Hookline in a file of settings; none if it does not exist or cannot be read."""
-    try:
-        before = _read(path)
-        if before is None or host.is_plugin:
-            return []
-        return own_entries(_parse(host, path, _decode(path, before)).root.plain(), host.name)
-    except ProtectError:
+def entries_in(host: Host, path: Path) -> list[Entry]:
+    """Return the entries of Hookline in a file of settings; none if it does not exist.
+
+    Raises:
+        ProtectError: the file cannot be read.
+    """
+    before = _read(path)
+    text = "" if before is None else _decode(path, before)
+    if host.is_plugin or not text.strip(_SPACE):
         return []
+    return own_entries(_parse(host, path, text).root.plain(), host.name)
 
 
 def _restored(text: str, known: Written | None) -> str | None:
@@ -336,14 +338,14 @@ def _decode(path: Path, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise ProtectError(f"{path} is not text in UTF-8: correct it, and try again; nothing was written") from None
+        raise ProtectError(f"{path} is not text in UTF-8: correct it, and try again") from None
 
 
 def _parse(host: Host, path: Path, text: str) -> JsonText:
     try:
         return JsonText(text, comments=host.comments)
     except JsonTextError as error:
-        raise ProtectError(f"{path}, {error}. Correct it, and try again; nothing was written") from None
+        raise ProtectError(f"{path}, {error}. Correct it, and try again") from None
 
 
 def _digest(data: bytes) -> str:

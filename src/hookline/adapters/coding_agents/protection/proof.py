@@ -75,6 +75,8 @@ def prove(found: Found, settings: str, *, project: bool = False, seconds: float 
     host = found.host
     if host.not_provable:
         return Proof("unknown", host.not_provable)
+    if not hasattr(os, "killpg"):
+        return Proof("unknown", "a proof is not possible on this system")
     if found.program is None:
         return Proof("unknown", f"there is no program {host.programs[0]} on the path")
     with temporary_place() as (home, folder):
