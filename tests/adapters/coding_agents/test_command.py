@@ -824,6 +824,15 @@ def test_an_unused_process_ends(new):
     assert claude.sockets() == []
 
 
+def test_a_process_ends_when_its_project_is_gone(new):
+    claude = new(NO_SUDO)
+    assert claude.bash("sudo true") == "deny"
+    (pid,) = claude.pids()
+    shutil.rmtree(claude.folder)
+    block_until(lambda: not _is_running(pid))
+    assert claude.sockets() == []
+
+
 def test_the_log_of_a_process_does_not_grow_without_end(new):
     noisy = NO_SUDO.replace("    return", "    print('x' * 600_000, flush=True)\n    return")
     claude = new(noisy)
