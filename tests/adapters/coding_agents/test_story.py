@@ -17,7 +17,6 @@ from hookline.explain.find import find_run
 from hookline.explain.view import ToolCallView
 from hookline.server import Caller, asgi
 from hookline.stores import RunStore, run_stats, verify_audit
-from tests.adapters.coding_agents.test_command import new  # noqa: F401 - a fixture
 from tests.waiting import block_until
 
 pytestmark = [
