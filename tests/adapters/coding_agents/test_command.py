@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from hookline.adapters.coding_agents import client
 from hookline.stores import RunStore
 from tests.cases import each_case
 from tests.waiting import block_until
@@ -129,6 +130,11 @@ def never_called(ctx, step): ...
 """
 
 
+ENTRY = str(Path(client.__file__).with_name("entry.py"))
+LEAN = [sys.executable, "-I", "-S", ENTRY, "agent-hook"]
+"""The command as printed settings have it."""
+
+
 class ClaudeCode:
     """Calls the command as Claude Code does, and runs a tool only if the answer allows it."""
 
@@ -142,7 +148,7 @@ class ClaudeCode:
     def call(self, data: bytes, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
         """Run the command with this input."""
         return subprocess.run(
-            [sys.executable, "-P", "-m", "hookline", "agent-hook", "--agent", self.agent, *self.options],
+            [*LEAN, "--agent", self.agent, *self.options],
             input=data,
             capture_output=True,
             cwd=cwd or self.folder,
@@ -235,22 +241,6 @@ def claude(place, request):
     """A session of Claude Code of its own."""
     place.session = request.node.name.replace("/", "-")
     return place
-
-
-@pytest.fixture
-def new(tmp_path):
-    """Make a project with its own rules."""
-    made = []
-
-    def make(rules: str, *options: str, name: str = "rules.py") -> ClaudeCode:
-        (tmp_path / name).write_text(rules)
-        tmp_path.chmod(0o755)
-        made.append(ClaudeCode(tmp_path, Path(tempfile.mkdtemp(prefix="hl")), *options, rules=name))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
 
 
 NO_SUDO = """
@@ -834,6 +824,15 @@ def test_an_unused_process_ends(new):
     assert claude.sockets() == []
 
 
+def test_a_process_ends_when_its_project_is_gone(new):
+    claude = new(NO_SUDO)
+    assert claude.bash("sudo true") == "deny"
+    (pid,) = claude.pids()
+    shutil.rmtree(claude.folder)
+    block_until(lambda: not _is_running(pid))
+    assert claude.sockets() == []
+
+
 def test_the_log_of_a_process_does_not_grow_without_end(new):
     noisy = NO_SUDO.replace("    return", "    print('x' * 600_000, flush=True)\n    return")
     claude = new(noisy)
@@ -1092,14 +1091,13 @@ while True:
 """
 
 
-def test_another_version_or_installation_has_a_process_of_its_own(monkeypatch):
-    from hookline._base import package
-    from hookline.adapters.coding_agents.options import Options
+def test_another_version_or_installation_has_a_process_of_its_own(monkeypatch, tmp_path):
+    from hookline.adapters.coding_agents import options
 
-    before = Options("claude", ["rules.py"]).identity()
-    assert Options("claude", ["rules.py"]).identity() == before
-    monkeypatch.setattr(package, "__version__", "0.0.1")
-    assert Options("claude", ["rules.py"]).identity() != before
+    before = options.Options("claude", ["rules.py"]).identity()
+    assert options.Options("claude", ["rules.py"]).identity() == before
+    monkeypatch.setattr(options, "__file__", shutil.copy(options.__file__, tmp_path))
+    assert options.Options("claude", ["rules.py"]).identity() != before
     monkeypatch.undo()
-    monkeypatch.setattr(sys, "prefix", "/elsewhere")
-    assert Options("claude", ["rules.py"]).identity() != before
+    monkeypatch.setattr(sys, "executable", "/elsewhere")
+    assert options.Options("claude", ["rules.py"]).identity() != before

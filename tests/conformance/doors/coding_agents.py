@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from hookline import HookRegistry
-from hookline.adapters.claude_code.protocol import ToolMap
+from hookline.adapters.claude_code.protocol import ClaudeToolNames
 from hookline.adapters.coding_agents.codecs import codec_of
 from hookline.adapters.coding_agents.judge import Judge
 from hookline.adapters.coding_agents.rules import Rules
@@ -70,7 +70,7 @@ class ClaudeCode:
 
     def __init__(self, scene: Scene, rules: Rules) -> None:
         self.scene = scene
-        self.tools = ToolMap(TOOLS)
+        self.tools = ClaudeToolNames(TOOLS)
         self.judge = Judge(rules, codec_of("claude"), CHANGES, allow_rewritten=True)
         self.heard = ""
 

@@ -40,6 +40,7 @@ from ..._run.hosted import HostedRun
 from ...hooks._injection.fence import fenced
 from .codecs.base import Codec, cut, with_text
 from .events import BEGINNINGS, NOTHING, AgentEvent, Answer, CommandOutput
+from .last_call import LastCall
 from .patches import PatchError, deletes, folder_of, patches_in
 from .rules import COMMAND, Rules
 from .sessions import AgentSession, PromptRun, ReadBefore
@@ -86,6 +87,8 @@ class Judge:
         self._sandboxed, self._allow_rewritten = sandboxed, allow_rewritten
         self._sessions: OrderedDict[str, AgentSession] = OrderedDict()
         self._read_before = ReadBefore() if read_before is None else read_before
+        self.last_call: LastCall | None = None
+        """The tool call that was judged last."""
 
     @property
     def tools(self) -> ToolMap:
@@ -158,7 +161,12 @@ class Judge:
         if call.event.kind == "session_start":
             return call.session_start(session)
         run = await session.run(call.event, self.rules.agent(call.codec.platform), self.rules.limits)
-        answer = call.codec.settle(call.event, await call.answer(session, run))
+        try:
+            answer = call.codec.settle(call.event, await call.answer(session, run))
+        except Exception:  # the action is refused
+            self._note_call(call.event, Answer(deny=""))
+            raise
+        self._note_call(call.event, answer)
         run.is_new = False
         if answer.stop is not None:
             if call.codec.can_stop and not run.hosted.in_flight:
@@ -166,6 +174,10 @@ class Judge:
             else:
                 run.hosted.go_on()
         return answer
+
+    def _note_call(self, event: AgentEvent, answer: Answer) -> None:
+        if event.kind == "before_tool":
+            self.last_call = LastCall.of(event.tool, answer)
 
 
 class _Call:

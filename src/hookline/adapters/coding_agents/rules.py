@@ -42,6 +42,7 @@ from ...hooks.audit_log import AuditLogHook
 from ...hooks.observability import ObservabilityHook
 from ...plugins.trust import is_installed, only_trusted
 from .events import Kind
+from .proving import DenyProof
 from .searches import ExcludeSecrets
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Rules:
         self.files = {path: _stamp(path) for path in sorted(paths) if not is_installed(Path(path))}
         for path in self.files:
             register_own_file(self, OwnFile(path, "a rule of this session, or code that it imports"))
+        registry.register(DenyProof())
         registry.register(KeepRules())
         registry.register(ExcludeSecrets(registry))
         registry.register(Objections())
