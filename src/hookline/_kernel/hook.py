@@ -302,7 +302,9 @@ def compile_hook(
         here = {k: v.get(point) if isinstance(v, dict) else v for k, v in given.items()}
         phases = here["phase"] if isinstance(here["phase"], tuple) else (here["phase"],)
         for phase in phases:
-            yield _entry(hook, here["name"] or name, point, {**here, "phase": phase})
+            only_observes = phase == "observe" and len(phases) > 1  # it decides in another phase, with that policy
+            on_failure = None if only_observes else here["on_failure"]
+            yield _entry(hook, here["name"] or name, point, {**here, "phase": phase, "on_failure": on_failure})
 
 
 def _by_point(hook: str, option: str, given: dict[str, Any]) -> dict[Point[Any], Any]:

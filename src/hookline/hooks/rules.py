@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from .._kernel.errors import RegistrationError
 from .._kernel.hook import matches
 from .._kernel.payloads import ModelRequest, RunStart, ToolCallResult
 from .._kernel.results import HookResult
+from .._kernel.values import ToolSpec
 from ..stores.callers import user_of
 from ..stores.calls import KEEP_SECONDS, CallStore
 from ..stores.paths import default_calls_path
@@ -23,6 +25,10 @@ from ._rules.file import EVERY, TOOL_POINTS, Example, RuleData, RulesError
 from ._rules.history import Calls, Entry, History
 from ._support.tools import find_tool
 from .shadow_mode import shadow
+
+__all__ = ["Rule", "RuleFile", "RulesError", "load_rules"]
+
+log = logging.getLogger("hookline")
 
 Types = Mapping[str, str]
 """The names and types of the arguments of a tool."""
@@ -71,24 +77,28 @@ class Rule:
         except EvaluationError:  # what cannot be judged is labelled
             return True
 
-    def check_tools(self, tools: Mapping[str, Types | None]) -> None:
+    def check_tools(self, tools: Sequence[ToolSpec]) -> None:
         """Check the arguments that the condition reads against the tools that the rule is about.
 
-        Args:
-            tools: tools with the names and types of their arguments; ``None`` for any arguments.
+        Other tools that match a glob may appear later, so for a rule with globs, a mistake is only a warning.
 
         Raises:
             RegistrationError: none of these tools has an argument, or it has another type.
         """
-        if self.data.point not in TOOL_POINTS:
+        selected = [tool for tool in tools if self.selects(tool.name)]
+        if self.data.point not in TOOL_POINTS or not selected:
             return
-        found = file.joined_types(types for name, types in tools.items() if self.selects(name))
-        if found is None or not any(map(self.selects, tools)):
+        found = file.joined_types(file.argument_types(tool.parameters) for tool in selected)
+        if found is None:
             return
         try:
             self.condition.check_arguments(found)
         except ConditionError as error:
-            raise RegistrationError(f"{self.place}: rule {self.name!r}: {error}") from error
+            message = f"{self.place}: rule {self.name!r}: {error}"
+            if any(set(glob) & set("*?[") for glob in self.data.tools):
+                log.warning("%s", message)
+            else:
+                raise RegistrationError(message) from error
 
     def try_example(self, example: Example) -> str:
         """Return what the rule does in an example: its verb, or ``pass``.
@@ -134,9 +144,11 @@ class Rule:
 class RuleFile(Sequence[Any]):
     """The rules of a file, as hooks, in the order of the file. Read one with :func:`load_rules`."""
 
-    def __init__(self, path: Path, data: file.FileData, rules: Sequence[Rule], hooks: Sequence[Any]) -> None:
+    def __init__(
+        self, path: Path, data: file.FileData, source: file.Source, rules: Sequence[Rule], hooks: Sequence[Any]
+    ) -> None:
         self.path, self.data, self.rules = path, data, tuple(rules)
-        self._hooks = tuple(hooks)
+        self._source, self._hooks = source, tuple(hooks)
 
     def __getitem__(self, index: Any) -> Any:
         return self._hooks[index]
@@ -144,15 +156,18 @@ class RuleFile(Sequence[Any]):
     def __len__(self) -> int:
         return len(self._hooks)
 
-    def check_tools(self, tools: Iterable[Any]) -> None:
-        """Check the arguments in all conditions against tools.
+    def check_tools(self, tools: Sequence[ToolSpec]) -> None:
+        """Check the arguments in all conditions against tools. An agent does that with its own tools.
 
         Raises:
             RegistrationError: no tool of a rule has an argument that it reads, or it has another type.
         """
-        known = {tool.spec.name: file.argument_types(tool.spec.parameters) for tool in tools}
         for rule in self.rules:
-            rule.check_tools(known)
+            rule.check_tools(tools)
+
+    def place_of(self, rule: Rule, example: int) -> str:
+        """Return the place of an example of a rule, counted from 1, as ``rules.toml:12``."""
+        return self._source.place("rules", self.rules.index(rule), "examples", example - 1)
 
     def failed_examples(self) -> Iterator[tuple[Rule, int, str]]:
         """Yield each example that is wrong: its rule, its number from 1, and what the rule does instead."""
@@ -196,7 +211,7 @@ def load_rules(
     place = Path(path)
     data, source = file.read(place)
     found = _rule_file(place, data, source, store)
-    found.check_tools(tools)
+    found.check_tools([tool.spec for tool in tools])
     return found
 
 
@@ -212,16 +227,16 @@ def _rule_file(
     texts = {rule.message for rule in data.rules if rule.then == "block"}
     texts -= {rule.message for rule in data.rules if rule.then == "withhold"}
     make = cache(lambda: _store(store, data.store, place))
-    history = History(make, texts, name=f"history of {place.name}", reads_labels=reads_labels)
+    history = History(make, texts, place=str(place), reads_labels=reads_labels)
     rules = [
         Rule(rule, source.place("rules", index), condition, history)
         for index, (rule, condition) in enumerate(zip(data.rules, compiled, strict=True))
     ]
     history.use(rules)
-    hooks = [shadow(rule) if rule.data.shadow else rule for rule in rules if not rule.label]
+    hooks: list[Any] = [shadow(rule) if rule.data.shadow else rule for rule in rules if not rule.label]
     if any(condition.reads_calls for condition in compiled):
         hooks.insert(0, history)
-    return RuleFile(place, data, rules, hooks)
+    return RuleFile(place, data, source, rules, hooks)
 
 
 def _compiled(rule: RuleData, index: int, source: file.Source, declared: Mapping[str, Types]) -> Condition:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
@@ -14,12 +16,15 @@ from ..._kernel.hook import matches
 from ..._kernel.payloads import ApprovalDecision, ToolCallRequest, ToolCallResult
 from ..._kernel.points import AFTER_TOOL, APPROVAL_DECIDED, BEFORE_TOOL
 from ..._kernel.results import HookAction, Verdict
-from ..._kernel.values import Message
+from ..._kernel.values import Message, ToolSpec
 from ...stores.callers import user_of
 from ...stores.calls import CallStore
+from ...stores.errors import StoreError
 from .._injection.fence import fenced
 from .._support.tools import find_tool
 from .conditions import Shape, Window
+
+log = logging.getLogger("hookline")
 
 PENDING = "pending"
 """The outcome of a call that was judged and has not ended."""
@@ -129,6 +134,9 @@ class HistoryRule(Protocol):
     def applies(self, ctx: Any, result: ToolCallResult) -> bool:
         """Return whether a call gets its label."""
 
+    def check_tools(self, tools: Sequence[ToolSpec]) -> None:
+        """Check the arguments that it reads against tools."""
+
 
 class History:
     """Keeps the calls of a run, its subagents and its conversation for the rules of a file.
@@ -139,6 +147,7 @@ class History:
     Args:
         store: returns the store in which calls of callers are counted, when it is first needed.
         blocked: the texts with which rules block calls. Later runs of a conversation know only the texts of results.
+        place: the file of the rules.
         reads_labels: whether a rule asks for labels.
     """
 
@@ -149,16 +158,17 @@ class History:
         APPROVAL_DECIDED: "observe",
     }
     priority: ClassVar[Mapping[str, float]] = {BEFORE_TOOL: 10_000}  # before the rules
+    on_failure: ClassVar[Mapping[str, str]] = {BEFORE_TOOL: "block", AFTER_TOOL: "closed"}
 
     def __init__(
         self,
         store: Callable[[], CallStore],
         blocked: Iterable[str] = (),
         *,
-        name: str = "history",
+        place: str = "",
         reads_labels: bool = False,
     ) -> None:
-        self.name = name
+        self.name, self.place = f"history of {os.path.basename(place)}" if place else "history", place
         self._store, self._blocked, self._reads_labels = store, frozenset(blocked), reads_labels
         self._rules: tuple[HistoryRule, ...] = ()
         self.windows: tuple[Window, ...] = ()
@@ -169,6 +179,16 @@ class History:
         """Set the rules for which calls are kept."""
         self._rules = tuple(rules)
         self.windows = tuple(dict.fromkeys(window for rule in self._rules for window in rule.windows))
+
+    def check_tools(self, tools: Sequence[ToolSpec]) -> None:
+        """Check the rules that only give labels, and so are no hooks, against tools.
+
+        Raises:
+            RegistrationError: none of these tools has an argument that a rule reads.
+        """
+        for rule in self._rules:
+            if rule.label:
+                rule.check_tools(tools)
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
@@ -242,8 +262,10 @@ class History:
                 return self._replayed.add(caller, id, request.name, now, self.windows, is_counted)
             store = await in_thread(self._store)
             if is_counted:
-                return await in_thread(store.add, caller, id, request.name, self.windows)
-            return await in_thread(store.count, caller, self.windows)
+                found: list[int] = await in_thread(store.add, caller, id, request.name, self.windows)
+            else:
+                found = await in_thread(store.count, caller, self.windows)
+            return found
 
         found = await ctx.once("calls of the caller", count)
         ctx.own_state(self, dict)[request.id] = dict(zip(self.windows, found, strict=True))
@@ -286,8 +308,11 @@ class History:
         if ctx.is_replay:
             self._replayed.remove(f"{ctx.run_id} {call}")
         else:
-            store = await in_thread(self._store)
-            await in_thread(store.remove, f"{ctx.run_id} {call}")
+            try:
+                store = await in_thread(self._store)
+                await in_thread(store.remove, f"{ctx.run_id} {call}")
+            except StoreError as error:
+                log.warning("a call of %s that did not run counts for its caller: %s", tool, error)
 
     def _is_counted(self, tool: str) -> bool:
         return any(matches(tool, (window.tools,)) for window in self.windows)
