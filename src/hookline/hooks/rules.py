@@ -45,9 +45,10 @@ class Rule:
         self.name = data.name
         self.points = frozenset({data.point})
         self.phase = "rewrite" if data.then == "withhold" else "guard"
-        self.priority = data.priority - 1000 if data.then == "withhold" else data.priority
+        self.priority = data.priority - 10_000 if data.then == "withhold" else data.priority  # after all that change it
         self.on_failure = "block" if data.point == "before_tool" else "closed"
         self.label = data.label
+        self.reads_arguments = condition.arguments
         if data.tools != EVERY:
             self.tools = data.tools
         register_own_file(self, OwnFile(str(place.rpartition(":")[0] or place), "rules of this program"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
@@ -75,8 +76,14 @@ class Calls:
         """How many calls of each tool ran, or may run."""
         self._labelled: dict[Key, tuple[str, ...]] = {}
         self._lock = Lock()  # a tool in a thread may run an agent
+        self.tree = ""
+        """An id of the outermost run that no later run has, also if it is deleted and another gets its run id."""
         for key, entry in earlier:
             self.put(key, entry)
+
+    def id_of(self, key: Key) -> str:
+        """Return the id of a call in the store."""
+        return " ".join((self.tree, *key))
 
     def get(self, key: Key) -> Entry | None:
         """Return a call."""
@@ -158,6 +165,8 @@ class History:
         APPROVAL_DECIDED: "observe",
     }
     priority: ClassVar[Mapping[str, float]] = {BEFORE_TOOL: 10_000}  # before the rules
+    reads_arguments: ClassVar[frozenset[str]] = frozenset()
+    """It judges nothing."""
     on_failure: ClassVar[Mapping[str, str]] = {BEFORE_TOOL: "block", AFTER_TOOL: "closed"}
 
     def __init__(
@@ -255,7 +264,10 @@ class History:
         is_counted = self._is_counted(request.name)
         if not is_counted and not any(rule.windows and rule.selects(request.name) for rule in self._rules):
             return
-        caller, id, now = user_of(ctx.state.metadata), f"{ctx.run_id} {request.id}", ctx.clock.time()
+        if not calls.tree:
+            tree = await ctx.once("calls of this run", lambda: secrets.token_hex(8))
+            calls.tree = calls.tree or tree
+        caller, id, now = user_of(ctx.state.metadata), calls.id_of(key), ctx.clock.time()
 
         async def count() -> list[int]:
             if ctx.is_replay:
@@ -305,12 +317,13 @@ class History:
         self.calls(ctx).change((ctx.run_id, call), outcome=outcome)
         if not self._is_counted(tool):
             return
+        id = self.calls(ctx).id_of((ctx.run_id, call))
         if ctx.is_replay:
-            self._replayed.remove(f"{ctx.run_id} {call}")
+            self._replayed.remove(id)
         else:
             try:
                 store = await in_thread(self._store)
-                await in_thread(store.remove, f"{ctx.run_id} {call}")
+                await in_thread(store.remove, id)
             except StoreError as error:
                 log.warning("a call of %s that did not run counts for its caller: %s", tool, error)
 

@@ -124,7 +124,7 @@ def _situation(example: Example, rule: RuleData) -> str:
 
 
 def _past(call: PastCall) -> str:
-    marks = [call.outcome] if call.outcome != "ok" else []
+    marks: list[str] = [call.outcome] if call.outcome != "ok" else []
     marks += ["approved"] if call.approved else []
     marks += [f"label {label}" for label in call.labels]
     return f"{call.tool}({_arguments(call.arguments)})" + (f" [{', '.join(marks)}]" if marks else "")
