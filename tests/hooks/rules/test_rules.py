@@ -67,7 +67,9 @@ def rule(when: str, then: str = "block", tools: str = "", **fields: object) -> s
         given.setdefault("message", "No.")
     if tools:
         given["tools"] = tools
-    lines = [f"{key} = {str(value).lower() if isinstance(value, bool) else repr(value)}" for key, value in given.items()]
+    lines = [
+        f"{key} = {str(value).lower() if isinstance(value, bool) else repr(value)}" for key, value in given.items()
+    ]
     return "\n".join(["[[rules]]", *lines, f'when = """{when}"""', ""])
 
 
@@ -445,7 +447,9 @@ def test_coverage_knows_what_a_condition_reads(rules, tmp_path):
     from hookline.backtest import coverage
 
     agent([call("refund", order="A", amount=1), call("read_customer")], [RecordHook(tmp_path / "records")]).run("x")
-    found = coverage(rules(rule("call.arguments.amount > 1 && called('*')", tools="refund", name="r")), [tmp_path / "records"])
+    found = coverage(
+        rules(rule("call.arguments.amount > 1 && called('*')", tools="refund", name="r")), [tmp_path / "records"]
+    )
     by_name = {each.tool: each for each in found.tools}
     assert [each.name for each in by_name["refund"].unread] == ["order"]
     assert (by_name["refund"].guards, by_name["read_customer"].guards) == (("r",), ())
@@ -490,7 +494,9 @@ def test_many_guards_of_other_tools_are_not_called(rules):
 
 def test_an_agent_checks_the_arguments_in_conditions_against_its_tools(rules, caplog):
     hooks = rules(rule("call.arguments.amuont > 1", tools="refund", name="typo"))
-    with pytest.raises(RegistrationError, match=r"rules.toml:1: rule 'typo': the tool has no argument 'amuont'. Did you"):
+    with pytest.raises(
+        RegistrationError, match=r"rules.toml:1: rule 'typo': the tool has no argument 'amuont'. Did you"
+    ):
         agent([], hooks).run("x")
     with pytest.raises(RegistrationError, match="no argument 'amuont'"):
         load_rules(Path(hooks.path), tools=[refund])

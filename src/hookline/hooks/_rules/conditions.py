@@ -607,6 +607,7 @@ def _problem(error: Exception, variables: Mapping[str, str]) -> ConditionError:
     if (name := _UNDECLARED.match(message)) is not None:
         known = [*variables, *(function.partition("(")[0] for function in FUNCTIONS)]
         known = list(dict.fromkeys(known))
+        column = max(column - len(name[1].rpartition(".")[0]), 1)  # the library names the place of the last dot
         message = f"{name[1]!r} is not known here.{did_you_mean(name[1], known)} Known: {', '.join(known)}"
     return ConditionError(message.removesuffix(" (in container '')"), line, column)
 

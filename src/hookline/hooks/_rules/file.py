@@ -172,6 +172,8 @@ def _converted(given: Mapping[str, Any], source: Source) -> FileData:
         data = msgspec.convert({**given, "rules": [_with_lists(item) for item in items]}, FileData)
     except msgspec.ValidationError as error:
         path = _path_in(str(error))
+        if path[:1] == ("tools",):
+            path = _wrong_tool(given["tools"]) or path
         index = path[1] if path[:1] == ("rules",) and len(path) > 1 else None
         if isinstance(index, int) and isinstance(rule := items[index], dict):  # explain a misspelt key better
             _check_keys(rule, RuleData, source, "a rule", "rules", index)
@@ -190,6 +192,16 @@ def _converted(given: Mapping[str, Any], source: Source) -> FileData:
             "database in hookline.toml, or give store= to load_rules"
         )
     return data
+
+
+def _wrong_tool(tools: Any) -> tuple[str | int, ...]:
+    """Return the path of the first declared argument with an unknown type: the error does not name it."""
+    for name, tool in tools.items() if isinstance(tools, dict) else ():
+        arguments = tool.get("arguments") if isinstance(tool, dict) else None
+        for argument, kind in arguments.items() if isinstance(arguments, dict) else ():
+            if kind not in get_args(ArgumentType):
+                return ("tools", name, "arguments", argument)
+    return ()
 
 
 def _with_lists(item: Any) -> Any:
