@@ -6,8 +6,8 @@ import pytest
 
 from hookline import Agent, ScriptedModel, call, tool
 from hookline._base.own_files import protection_of
-from hookline.config.sources import load
 from hookline.config.loading import load_tools
+from hookline.config.sources import load
 from hookline.config.trust import project_files
 from hookline.hooks import RecordHook, load_rules
 from hookline.plugins.errors import LoadError

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
@@ -174,8 +175,9 @@ def test_the_place_of_a_mistake_is_that_in_the_file(tmp_path, text, line, column
 
 
 def test_the_place_in_inline_tables(tmp_path):
-    text = "rules = [{name='a', when='true', then='block', message='x'},\n {name='b', then='block', when='yy', message='x'}]"
-    assert "rules.toml:2:33: rule 'b'" in error_of(tmp_path, text)
+    first, second = "{name='a', when='true', then='stop'}", "{name='b', then='stop', message='x', when='yy'}"
+    text = f"rules = [{first},\n {second}]"
+    assert "rules.toml:2:45: rule 'b'" in error_of(tmp_path, text)
 
 
 def test_a_text_in_a_condition_is_no_name(tmp_path):
@@ -217,11 +219,8 @@ def test_no_text_for_a_condition_breaks_the_program(text):
         f"count({text})",
         f"'{text}' == caller",
     ):
-        try:
+        with suppress(ConditionError):
             Condition(when, "before_tool").check_arguments({"a": "string", "b-c": "number"})
-        except ConditionError as error:
-            assert error.line >= 1
-            assert error.column >= 0
 
 
 values = st.recursive(
