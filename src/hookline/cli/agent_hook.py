@@ -25,9 +25,9 @@ Examples:
   echo '{"session_id": "a", "hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": "sudo ls"}}'
       | hookline agent-hook --agent codex rules.py
 
-RULES is FILE.py, FILE.py:name, module:name, the name of a built-in hook, or a hookline.toml. The coding agent runs this
-command for each event: it reads the event from stdin and prints the answer. hookline protect puts it into the settings
-of the agents on this machine, and --print-settings prints what belongs there.
+RULES is FILE.py, FILE.py:name, rules.toml, module:name, the name of a built-in hook, or a hookline.toml. The coding
+agent runs this command for each event: it reads the event from stdin and prints the answer. hookline protect puts it
+into the settings of the agents on this machine, and --print-settings prints what belongs there.
 
 Hooks know the tools of all agents by Hookline's names: shell, read_file, write_file, edit_file, apply_patch,
 list_files, find_text and fetch. Other names stay.

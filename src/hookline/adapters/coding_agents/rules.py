@@ -38,6 +38,7 @@ from ...config.factory import halts_of, limits_of
 from ...config.loading import load_hooks
 from ...config.sources import load
 from ...config.trust import TrustStore, check_trust, project_files, reference_files, trust_variable, trusted_files
+from ...hooks._rules.file import is_rules
 from ...hooks.audit_log import AuditLogHook
 from ...hooks.observability import ObservabilityHook
 from ...plugins.trust import is_installed, only_trusted
@@ -109,13 +110,14 @@ class Rules:
         halts: list[HaltSwitch] = []
         limits = NO_LIMITS
         for reference in references:
-            if reference.endswith(".toml"):
+            if reference.endswith(".toml") and not is_rules(Path(reference)):
                 files.append(Path(reference))
                 settings = _load_configuration(Path(reference), registry, trusted)
                 halts += filter(None, [halts_of(settings)])
                 limits = limits.stricter(limits_of(settings))
                 continue
             files += reference_files([reference], Path.cwd())
+            files += [Path(reference)] if reference.endswith(".toml") else []
             hooks, plugins = load_hooks([reference], Path.cwd())
             for hook in hooks:
                 hook.register(registry)
