@@ -20,7 +20,7 @@ def transcript():
         2: [Group("user", ["result a"], results), Group("user", ["result b"], results)],
     }
     seen = {1: [Message("user", "Look.")], 2: [Message("tool", "a", (), "1"), Message("tool", "b", (), "2")]}
-    reading = Reader(lambda given: given, lambda given, _: seen[given["id"]]).read([question, results])
+    reading = Reader(lambda given: (given,), lambda given: seen[given["id"]]).read([question, results])
     return Transcript(reading, lambda given: groups[given["id"]]), reading.messages, question, results
 
 

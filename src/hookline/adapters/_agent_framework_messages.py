@@ -15,7 +15,7 @@ from .._base.frozen import freeze, thaw
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
 from ..tools._tool import jsonable
-from ._translation import Group, Reader, Transcript, file_of, files_in, without_removed
+from ._translation import Columns, Group, Reader, Transcript, file_of, files_in, without_removed
 
 try:
     from agent_framework import ChatResponse, ChatResponseUpdate, Content, FunctionTool
@@ -214,26 +214,24 @@ def write_result(result: ToolCallResult, received: Any) -> Any:
 
 def reader() -> Reader:
     """Return a reader for the messages of Agent Framework. Each function result in one becomes a message of its own."""
-    return Reader(
-        lambda given: [(message.role, list(map(_fields, message.contents))) for message in given],
-        lambda given, _: map(_read, _split(given)),
-    )
+    return Reader(_fields, lambda given: map(_read, _split(given)))
 
 
 _FILE_FIELDS = attrgetter("type", "uri", "media_type")
-_RESULT_FIELDS = attrgetter("type", "call_id", "result", "exception")
-_OTHER_FIELDS = {
-    "text": attrgetter("type", "text"),
-    "function_call": attrgetter("type", "call_id", "name", "arguments", "informational_only", "hosted"),
-}
+_CONTENT_FIELDS = attrgetter(
+    "type", "text", "call_id", "name", "arguments", "informational_only", "hosted", "result", "exception", "uri",
+    "media_type",
+)  # fmt: skip
 
 
-def _fields(content: Any) -> Any:
-    """Return all that :func:`_read` looks at in a content."""
-    kind = content.type
-    if kind == "function_result":
-        return _RESULT_FIELDS(content), list(map(_FILE_FIELDS, content.items or ()))
-    return _OTHER_FIELDS.get(kind, _FILE_FIELDS)(content)
+def _fields(messages: Sequence[Any]) -> Columns:
+    """Return all that :func:`_read` looks at in messages."""
+    contents = [content for message in messages for content in message.contents]
+    return (
+        [(message.role, len(message.contents)) for message in messages],
+        list(map(_CONTENT_FIELDS, contents)),
+        [items and list(map(_FILE_FIELDS, items)) for content in contents for items in (content.items,)],
+    )
 
 
 def _split(message: Any) -> list[Group]:

@@ -176,7 +176,7 @@ def write_result(result: ToolCallResult, call_id: str, received: Mapping[str, An
 
 def reader() -> Reader:
     """Return a reader for the messages of Strands. Each tool result in one becomes a message of its own."""
-    return Reader(lambda given: given, lambda given, _: map(_read, _split(given)))
+    return Reader(lambda given: (given,), lambda given: map(_read, _split(given)))
 
 
 def text_of(message: Mapping[str, Any]) -> str:
