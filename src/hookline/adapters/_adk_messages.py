@@ -15,7 +15,17 @@ from .._kernel.errors import HooklineError
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
 from ..tools._tool import jsonable
-from ._translation import Columns, Group, Reader, Transcript, file_of, files_in, split_system, without_removed
+from ._translation import (
+    Columns,
+    Group,
+    Reader,
+    ToolSpecs,
+    Transcript,
+    file_of,
+    files_in,
+    split_system,
+    without_removed,
+)
 
 try:
     from google.adk.models.llm_response import LlmResponse
@@ -46,6 +56,7 @@ class AdkRequest:
         config = llm_request.config
         reading = reader.read(llm_request.contents)
         self._transcript = Transcript(reading, _split)
+        self._specs = reader.specs
         self._system = _system_text(config.system_instruction)
         self._declarations = {
             declaration.name: declaration
@@ -55,7 +66,7 @@ class AdkRequest:
         system = (Message("system", self._system),) if self._system else ()
         self.request = ModelRequest(
             reading.messages.after(*system),
-            tuple([_tool_spec(declaration) for declaration in self._declarations.values()]),
+            tuple([_tool_spec(declaration, self._specs) for declaration in self._declarations.values()]),
             llm_request.model or model,
             tool_choice=_read_choice(config.tool_config),
             params={
@@ -93,7 +104,7 @@ class AdkRequest:
 
     def _declaration(self, spec: ToolSpec) -> Any:
         known = self._declarations.get(spec.name)
-        if known is not None and _tool_spec(known) == spec:
+        if known is not None and _tool_spec(known, self._specs) == spec:
             return known
         parameters = thaw(spec.parameters)
         return types.FunctionDeclaration(
@@ -302,11 +313,11 @@ def _system_text(instruction: Any) -> str:
     return getattr(instruction, "text", None) or ""
 
 
-def _tool_spec(declaration: Any) -> ToolSpec:
+def _tool_spec(declaration: Any, specs: ToolSpecs) -> ToolSpec:
     schema = declaration.parameters_json_schema
     if schema is None and declaration.parameters is not None:
         schema = declaration.parameters.json_schema.model_dump(mode="json", exclude_none=True, by_alias=True)
-    return ToolSpec(declaration.name, declaration.description or "", jsonable(schema or {}))
+    return specs.spec(declaration.name, declaration.description or "", schema or {})
 
 
 def _read_choice(config: Any) -> str | None:

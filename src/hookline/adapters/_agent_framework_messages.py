@@ -15,7 +15,7 @@ from .._base.frozen import freeze, thaw
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
 from ..tools._tool import jsonable
-from ._translation import Columns, Group, Reader, Transcript, file_of, files_in, without_removed
+from ._translation import Columns, Group, Reader, ToolSpecs, Transcript, file_of, files_in, without_removed
 
 try:
     from agent_framework import ChatResponse, ChatResponseUpdate, Content, FunctionTool
@@ -42,6 +42,7 @@ class ChatRequest:
         self._options: Mapping[str, Any] = context.options or {}
         reading = reader.read(context.messages)
         self._transcript = Transcript(reading, _split)
+        self._specs = reader.specs
         instructions = self._options.get("instructions")
         self._instructions = Message("system", instructions) if instructions else None
         self._tools = {tool.name: tool for tool in self._options.get("tools") or () if hasattr(tool, "parameters")}
@@ -49,7 +50,7 @@ class ChatRequest:
         system = (self._instructions,) if self._instructions is not None else ()
         self.request = ModelRequest(
             reading.messages.after(*system),
-            tuple([_tool_spec(tool) for tool in self._tools.values()]),
+            tuple([_tool_spec(tool, self._specs) for tool in self._tools.values()]),
             self._options.get("model") or getattr(context.client, "model", None) or type(context.client).__name__,
             tool_choice=_read_choice(self._choice),
             params=_params(self._options),
@@ -81,7 +82,7 @@ class ChatRequest:
 
     def _tool(self, spec: ToolSpec) -> Any:
         known = self._tools.get(spec.name)
-        if known is not None and _tool_spec(known) == spec:
+        if known is not None and _tool_spec(known, self._specs) == spec:
             return known
         return FunctionTool(name=spec.name, description=spec.description, input_model=thaw(spec.parameters), func=None)
 
@@ -311,8 +312,8 @@ def _text_and_calls(contents: Sequence[Any]) -> tuple[str, tuple[ToolCall, ...]]
     return text, tuple([ToolCall(call.call_id or "", call.name, call.arguments or {}) for call in made])
 
 
-def _tool_spec(tool: Any) -> ToolSpec:
-    return ToolSpec(tool.name, tool.description or "", jsonable(tool.parameters()))
+def _tool_spec(tool: Any, specs: ToolSpecs) -> ToolSpec:
+    return specs.spec(tool.name, tool.description or "", tool.parameters())
 
 
 def _params(options: Mapping[str, Any]) -> dict[str, Any]:

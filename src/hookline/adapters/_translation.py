@@ -12,11 +12,12 @@ import msgspec
 
 from .._base.attachment import ANY_IMAGE, UNKNOWN, Attachment, Content, sha256_of
 from .._base.frozen import History
-from .._kernel.values import Message, ToolCall
+from .._kernel.values import Message, ToolCall, ToolSpec
+from ..tools._tool import jsonable
 
 replace = msgspec.structs.replace
 
-_ATOMS = (str, int, float, bytes, Enum, type(None))
+_ATOMS = (str, int, float, bytes, Enum, type, type(None))
 
 
 class _Unknown:
@@ -55,6 +56,33 @@ class Reading(NamedTuple):
     """All messages that hooks see."""
 
 
+class ToolSpecs:
+    """Descriptions of tools for hooks. One is made anew only if the framework describes the tool in another way.
+
+    Example::
+
+        specs = ToolSpecs()
+        spec = specs.spec("shell", "Runs a command.", {"type": "object"})
+        specs.spec("shell", "Runs a command.", {"type": "object"}) is spec  # True
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Any, ToolSpec]] = {}
+
+    def spec(self, name: str, description: str, parameters: Any) -> ToolSpec:
+        """Return the description of a tool."""
+        values = name, description, parameters
+        return self.made_of(values, lambda: ToolSpec(name, description, jsonable(parameters)))
+
+    def made_of(self, values: tuple[Any, ...], make: Callable[[], ToolSpec]) -> ToolSpec:
+        """Return the description that ``make`` returns for these values, the name of the tool first."""
+        copy, spec = self._known.get(values[0], (_Unknown(), None))
+        if spec is None or not _are_same(copy, values):
+            spec = make()
+            self._known[values[0]] = _copied(values), spec
+        return spec
+
+
 class _Links:
     """What results take from the calls before them: a name, and an id if the framework removed it.
 
@@ -78,7 +106,7 @@ class _Links:
             if message.name is None and message.call_id in self._names:
                 message = message.replace(name=self._names[message.call_id])
         elif message.tool_calls:
-            if self._id_prefix and not all([call.id for call in message.tool_calls]):
+            if self._id_prefix and not all(call.id for call in message.tool_calls):
                 message = message.replace(tool_calls=tuple(map(self._with_id, message.tool_calls)))
             self._names.update([(call.id, call.name) for call in message.tool_calls])
         return message
@@ -103,10 +131,10 @@ class Reader:
     before, such as ``1`` and ``True``.
 
     Args:
-        fields: returns the values of messages of the framework that ``read`` looks at: texts, numbers, and lists, tuples
-            and dicts of them. They come in columns, because those of a whole conversation are read and compared in every
-            request, which is fast for long lists; the columns of two messages are those of each of them, joined. A
-            message with other values is read again in every request.
+        fields: returns the values of messages of the framework that ``read`` looks at: texts, numbers, and lists,
+            tuples and dicts of them. They come in columns, because those of a whole conversation are read and compared
+            in every request, which is fast for long lists; the columns of two messages are those of each of them,
+            joined. A message with other values is read again in every request.
         read: returns the messages that hooks see. Results of tools without a name get that of the call before them.
         id_prefix: the beginning of new ids for calls that have none; empty to leave them so. Results without an id get
             that of a call of the same tool, in order.
@@ -121,6 +149,8 @@ class Reader:
         self, fields: Callable[[list[Any]], Columns], read: Callable[[Any], Iterable[Message]], id_prefix: str = ""
     ) -> None:
         self._columns_of, self._read, self._id_prefix = fields, read, id_prefix
+        self.specs = ToolSpecs()
+        """The descriptions of the tools in the requests that it reads."""
         self._originals: list[Any] = []
         self._forget()
 
@@ -159,7 +189,7 @@ class Reader:
     def _add(self, fields: Columns, unlinked: tuple[Message, ...], messages: tuple[Message, ...]) -> None:
         self._columns = self._columns or tuple([[] for _ in fields])
         for column, values in zip(self._columns, fields, strict=True):
-            column += values
+            column.extend(values)
         self._fields.append(fields)
         self._unlinked.append(unlinked)
         self._each.append(messages)
@@ -186,6 +216,7 @@ class Translation:
     ) -> None:
         self._write = write
         self._reader = Reader(lambda given: (list(map(fields, given)),), lambda given: (read(given),))
+        self.specs = self._reader.specs
         self._reading = Reading([], [], History())
 
     def read(self, originals: Iterable[Any]) -> Sequence[Message]:
