@@ -17,7 +17,7 @@ from ..tools._tool import jsonable
 
 replace = msgspec.structs.replace
 
-_ATOMS = (str, int, float, bytes, Enum, type, type(None))
+_ATOMS = (str, type(None), int, float, bytes, type, Enum)
 
 
 class _Unknown:
@@ -35,8 +35,10 @@ def _copied(value: Any) -> Any:
         return value
     kind = type(value)
     if kind is dict:
-        return {key: _copied(item) for key, item in value.items()}
-    return kind(map(_copied, value)) if kind in (list, tuple) else _Unknown()
+        return {key: item if isinstance(item, _ATOMS) else _copied(item) for key, item in value.items()}
+    if kind in (list, tuple):
+        return kind([item if isinstance(item, _ATOMS) else _copied(item) for item in value])
+    return _Unknown()
 
 
 def _are_same(copy: Any, fields: Any) -> bool:
