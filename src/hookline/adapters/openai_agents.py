@@ -353,12 +353,12 @@ class _Run:
     async def _execute(self, tool: Any, context: Any, arguments: str) -> Any:
         """Call a tool. Raise its failure with the text that the SDK has for the model, or as it is to end the run."""
         context.tool_arguments = arguments
-        fields, bare = self._bare.get(tool.name, (None, None))
-        if fields != vars(tool):
+        known = self._bare.get(tool.name)
+        if known is None or known[0] != vars(tool):
             bare = set_function_tool_failure_error_function(copy.copy(tool), None)
-            self._bare[tool.name] = {**vars(tool)}, bare
+            self._bare[tool.name] = known = {**vars(tool)}, bare
         try:
-            return await bare.on_invoke_tool(context, arguments)
+            return await known[1].on_invoke_tool(context, arguments)
         except Exception as error:
             text = await maybe_invoke_function_tool_failure_error_function(
                 function_tool=tool, context=context, error=error
