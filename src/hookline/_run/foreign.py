@@ -41,7 +41,6 @@ from ..tools.registry import ToolRegistry
 from .agent import Agent
 from .batch import Batch
 from .engine import DONE, Engine
-from .events import Discarded, TextDelta
 from .loop import COMPLETED, Loop
 from .run import Run
 from .strict import check_strict
@@ -507,9 +506,7 @@ class ForeignLoop(Loop):
     def show(self, event: Event) -> None:
         """Pass streamed text to the framework, if it reads the reply in pieces."""
         current = self._current
-        if current is None or current.settled or not current.streaming:
-            return
-        if isinstance(event, (TextDelta, Discarded)):
+        if current is not None and current.streaming and not current.settled:
             current.put(event)
 
     # The steps of the loop.
