@@ -328,8 +328,10 @@ def is_of_this_installation(words: Sequence[str], agent: str) -> bool:
     """Return whether a command in settings starts the program of this installation."""
     import shlex
 
-    own = shlex.split(settings_command(Options(agent, ["rules.py"])))
-    return list(words[: words.index("agent-hook")]) == own[: own.index("agent-hook")]
+    def paths(command: Sequence[str]) -> list[str]:
+        return [word for word in command[: command.index("agent-hook")] if os.path.isabs(word)]
+
+    return paths(words) == paths(shlex.split(settings_command(Options(agent, ["rules.py"]))))
 
 
 def _prove(plan: _Plan) -> dict[str, Proof]:
