@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .agents import FOLDERS, MCP_SERVER, ROOT, Agent, environment
-from .fake_model import Call, FakeModel, serving
+from hookline.adapters.coding_agents.protection.loopback_model import Call, LoopbackModel, serving
+from hookline.adapters.coding_agents.protection.proof import FOLDERS
+
+from .agents import MCP_SERVER, ROOT, Agent, environment
 from .payloads import IS_RECORDING, save, with_recorder
 
 RULES = Path(__file__).parent / "rules.py"
@@ -26,7 +28,7 @@ class Outcome(NamedTuple):
 
     project: Path
     home: Path
-    model: FakeModel
+    model: LoopbackModel
     output: str
 
     @property
@@ -71,7 +73,7 @@ def session(
         agent: the agent.
         folder: an empty folder.
         prompt: what the user writes.
-        scripts: the calls of the model (:class:`FakeModel`).
+        scripts: the calls of the model (:class:`LoopbackModel`).
         rules: the text of the rules while the session runs; by default those of ``rules.py``.
     """
     home, project = folder / "home", folder / "project"
@@ -95,7 +97,7 @@ def session(
         done = subprocess.run(
             [agent.path, *agent.command(project, prompt)],
             cwd=project,
-            env=environment(home) | agent.variables(home, model.url),
+            env={**environment(home), **agent.variables(home, project, model.url)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
