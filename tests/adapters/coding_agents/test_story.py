@@ -17,7 +17,6 @@ from hookline.explain.find import find_run
 from hookline.explain.view import ToolCallView
 from hookline.server import Caller, asgi
 from hookline.stores import RunStore, run_stats, verify_audit
-from tests.adapters.coding_agents.test_command import new  # noqa: F401 - a fixture
 from tests.waiting import block_until
 
 pytestmark = [
@@ -133,7 +132,7 @@ CALLS = [
 """All calls but the one about which the user was asked before the restart, and which nobody mentioned afterwards."""
 
 
-async def test_every_place_tells_the_same_story(new):  # noqa: F811
+async def test_every_place_tells_the_same_story(new):
     claude = new(CONFIGURATION, name="hookline.toml")
     (claude.folder / "rules.py").write_text(RULES)
     play(claude)
