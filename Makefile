@@ -66,7 +66,8 @@ test-adapters: $(VENV)/.dev
 	@$(BIN)/python tests/adapters/run.py $(ONLY) $(if $(RESULTS),--write-results)
 
 # hookline agent-hook in the real coding agents, with a model of ours: installed from npm in .venv/agents, then about 4 minutes.
-# ONLY=gemini takes one of them.
+# ONLY=gemini takes one of them. RECORD=1 writes the events that they send to tests/adapters/coding_agents/payloads, for make test; it
+# does so in make test-adapters ONLY=claude_real too.
 test-agents: $(VENV)/.dev
 	@$(BIN)/python -m tests.agents.run $(ONLY)
 
