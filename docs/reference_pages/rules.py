@@ -111,7 +111,7 @@ def _toml(value: Any) -> str:
 
 
 def _verbs() -> list[tuple[str, ...]]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for point, verbs in VERBS.items():
         for number, verb in enumerate(verbs):
             rows.append(("" if number else code(point), code(verb), _VERBS[verb]))
