@@ -291,7 +291,14 @@ def is_a_record(text, programs, folder):
     assert run.moments[0].verdict.verb == "block"
 
 
+def is_the_tested_policy(text, programs, folder):
+    """A policy in Rego, which `make test-adapters` evaluates."""
+    tested = (ROOT / "tests/adapters/test_agent_control_spec.py").read_text()
+    assert text.replace("policy:large_refund", "policy:large") in tested
+
+
 TEXTS = {
+    ("docs/guides/cedar-rego.md", "package refunds"): is_the_tested_policy,
     ("docs/guides/channels.md", " channel"): is_a_drawing,
     ("docs/guides/channels.md", "A7K2"): is_how_a_call_is_put,
     ("docs/guides/channels/webhook.md", "Hookline-Signature"): is_a_signature,
