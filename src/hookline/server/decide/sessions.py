@@ -1,0 +1,235 @@
+"""The open runs of callers that ask about single moments: one run at a time for each session."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from ..._base.text import describe
+from ..._kernel.errors import CallRefusedError, HookError
+from ..._kernel.points import BEFORE_TOOL, ON_RUN_END, ON_RUN_START
+from ..._run.environment import make_id
+from ...stores.callers import Caller
+from ..concurrency import KeyedLocks
+from ..errors import BusyError, ConflictError, IdempotencyError, ServiceError
+from ..runs import RunService
+from .answers import Answer, Ask, Block, End, Stop
+from .hosting import DecidedRun
+from .questions import Asked
+
+log = logging.getLogger("hookline")
+
+KEPT = 10_000
+"""Number of questions whose answers are kept, so that they can be asked for again."""
+SWEEP_SECONDS = 5.0
+"""Interval in seconds at which sessions without questions are looked for."""
+
+
+class UnknownDecisionError(ServiceError):
+    """There is no such question: it was asked at another server, before a restart, or long ago. Treat it as blocked."""
+
+    code = "unknown_decision"
+    status = 404
+
+
+class Decision:
+    """A question that is being judged, or was.
+
+    Args:
+        id: its id.
+        owner: the id of the caller.
+        run: its run.
+        asked: the question.
+    """
+
+    def __init__(self, id: str, owner: str, run: DecidedRun, asked: Asked) -> None:
+        self.id = id
+        self.owner = owner
+        self.run = run
+        self.asked = asked
+        self.work: asyncio.Task[Answer] | None = None
+
+    async def answer(self, seconds: float) -> Answer:
+        """Return the answer; ``ask`` if people have not approved the call within ``seconds``."""
+        assert self.work is not None
+        call_id = self.asked.payload.id if self.asked.point == BEFORE_TOOL else ""
+        until = time.monotonic() + seconds
+        while not self.work.done():
+            if not call_id or not self.run.is_asked(call_id):
+                await self.run.changed(self.work)  # the hooks are busy, for a limited time
+                continue
+            left = until - time.monotonic()
+            if left <= 0:
+                return Ask(run=self.run.id, decision=self.id, approvals=self.run.approvals(call_id))
+            await asyncio.wait([self.work], timeout=left)
+        return self.work.result()
+
+
+class Sessions:
+    """Answer questions, each in the open run of its session.
+
+    Args:
+        service: runs the agents.
+    """
+
+    def __init__(self, service: RunService) -> None:
+        self._service = service
+        self._options = service.options
+        self._runs: dict[tuple[str, str, str], DecidedRun] = {}
+        self._opening = KeyedLocks()
+        self._decisions: OrderedDict[str, Decision] = OrderedDict()
+        self._keys: OrderedDict[tuple[str, str], tuple[bytes, asyncio.Future[Decision]]] = OrderedDict()
+        self._sweeping: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Begin to end the runs of sessions without questions."""
+        self._sweeping = asyncio.create_task(self._sweep(), name="hookline-decide")
+
+    async def close(self) -> None:
+        """Stop doing that."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait([self._sweeping])
+
+    @property
+    def count(self) -> int:
+        """The number of open sessions."""
+        return len(self._runs)
+
+    async def ask(
+        self, caller: Caller, asked: Asked, correlation_id: str, transport: str, *, key: str = "", body: bytes = b""
+    ) -> Answer:
+        """Judge a question, and return the answer.
+
+        Args:
+            caller: who asks.
+            asked: the question.
+            correlation_id: connects a run that begins with its cause.
+            transport: the API that the question came through.
+            key: an idempotency key: a question that is sent again gets the answer of the first.
+            body: the question as it was sent, which must be the same whenever the key is used.
+
+        Raises:
+            ServiceError: the question cannot be judged now, or its key was used for another one.
+            StoreError: a run that begins cannot be stored.
+        """
+        decision = await self._keyed(caller, key, body, lambda: self._begin(caller, asked, correlation_id, transport))
+        return await decision.answer(asked.wait)
+
+    async def again(self, id: str, caller: Caller, seconds: float) -> tuple[Asked, Answer]:
+        """Return an earlier question and its answer, and wait for it at most ``seconds``.
+
+        Raises:
+            UnknownDecisionError: this caller asked no such question here.
+        """
+        decision = self._decisions.get(id)
+        if decision is None or decision.owner != caller.id:
+            raise UnknownDecisionError(
+                f"there is no decision {id!r:.80}: treat it as blocked, and ask again if the action is still wanted"
+            )
+        decision.run.touch()
+        return decision.asked, await decision.answer(seconds)
+
+    async def _keyed(
+        self, caller: Caller, key: str, body: bytes, begin: Callable[[], Awaitable[Decision]]
+    ) -> Decision:
+        if not key:
+            return await begin()
+        digest, known = hashlib.sha256(body).digest(), self._keys.get((caller.id, key))
+        if known is not None:
+            if known[0] != digest:
+                raise IdempotencyError("this Idempotency-Key was used for a different question: use a new key for each")
+            return await asyncio.shield(known[1])
+        begun: asyncio.Future[Decision] = asyncio.ensure_future(begin())
+        self._keys[caller.id, key] = digest, begun
+        if len(self._keys) > KEPT:
+            self._keys.popitem(last=False)
+        try:
+            return await asyncio.shield(begun)
+        except Exception:
+            self._keys.pop((caller.id, key), None)  # nothing was judged: the question may be asked again
+            raise
+
+    async def _begin(self, caller: Caller, asked: Asked, correlation_id: str, transport: str) -> Decision:
+        run = await self._run_of(caller, asked, correlation_id, transport)
+        decision = Decision(make_id("decision"), caller.id, run, asked)
+        decision.work = run.start(self._answer(run, asked))
+        self._decisions[decision.id] = decision
+        if len(self._decisions) > KEPT:
+            self._decisions.popitem(last=False)
+        return decision
+
+    async def _run_of(self, caller: Caller, asked: Asked, correlation_id: str, transport: str) -> DecidedRun:
+        """Return the open run of a session. A task begins a new one, and so does the first question.
+
+        Raises:
+            ConflictError: the caller believes to be in another run.
+        """
+        agent = self._service.agents.answerer(asked.agent).name
+        session = caller.id, agent, asked.session
+        async with self._opening.hold(session):
+            run = self._runs.get(session)
+            if asked.run and (run is None or run.id != asked.run):
+                raise ConflictError(
+                    f"the run {asked.run} is not open here: its server was restarted, or its session was idle for too "
+                    "long. Begin a new one with on_run_start"
+                )
+            begins = asked.point == ON_RUN_START
+            if run is not None and begins:
+                await run.close("completed", "the next task of its session has begun")
+                run = None
+            if run is None:
+                self._check_room(caller)
+                task = asked.payload.task if begins else ""
+                files = asked.payload.attachments if begins else ()
+                run = await DecidedRun.open(
+                    self._service, caller, agent, asked.session, task, files, correlation_id, transport
+                )
+                self._runs[session] = run
+            run.touch()
+            return run
+
+    def _check_room(self, caller: Caller) -> None:
+        own = sum(owner == caller.id for owner, _, _ in self._runs)
+        most, in_all = self._options.max_sessions_per_caller, self._options.max_sessions
+        if own >= most or len(self._runs) >= in_all:
+            raise BusyError(f"too many sessions are open: the limit is {most} per caller and {in_all} in all")
+
+    async def _answer(self, run: DecidedRun, asked: Asked) -> Answer:
+        """Judge a question. Whatever goes wrong, the answer lets nothing happen."""
+        seconds = self._options.decide_seconds
+        try:
+            return await run.judge(asked, seconds)
+        except TimeoutError:
+            return Block(run=run.id, reason=f"The hooks did not answer within {seconds:g} s.")
+        except (HookError, CallRefusedError) as error:
+            log.error("%s", describe(error))
+            hook = getattr(error, "hook", "")
+            return Block(run=run.id, reason=f"Hook {hook!r} failed." if hook else "A hook failed.", by=hook)
+        except asyncio.CancelledError:
+            return Block(run=run.id, reason="The run was stopped.")
+        except Exception as error:  # whatever it is, nothing may happen because of it
+            log.exception("a question about %s could not be judged", asked.point)
+            return Block(run=run.id, reason=f"The question could not be judged: {type(error).__name__}.")
+
+    async def _sweep(self) -> None:
+        """End the runs of sessions in which nobody asks any more."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            await self.sweep(time.monotonic())
+
+    async def sweep(self, now: float) -> None:
+        """End the runs of sessions whose last question came too long ago."""
+        for session, run in list(self._runs.items()):
+            if run.is_idle(now - self._options.session_seconds):
+                async with self._opening.hold(session):
+                    if self._runs.get(session) is run and run.is_idle(now - self._options.session_seconds):
+                        await run.close("completed", "nobody asked anything for a while")
+                        del self._runs[session]
