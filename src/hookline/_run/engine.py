@@ -258,10 +258,10 @@ class Engine(Scope):
         firing.published = published
         await self.conclude(firing)
 
-    async def conclude(self, firing: Firing) -> Verdict:
+    async def conclude(self, firing: Firing, *, fatal: bool = True) -> Verdict:
         """Finish a fire whose phases were run one by one: see :meth:`fire`."""
         verdict = await firing.conclude()
-        return await self._act(firing, verdict) if firing.has_results else verdict
+        return await self._act(firing, verdict, fatal=fatal) if firing.has_results else verdict
 
     async def _act(self, firing: Firing, verdict: Verdict, *, fatal: bool = True) -> Verdict:
         """Act on the results: report failures, set signals, end the run."""
