@@ -542,6 +542,20 @@ class HostedRun:
         """The calls that were judged and have no result yet, as the hooks left them."""
         return tuple(held.batch.pending.request for held in self._loop.calls)
 
+    @property
+    def engine(self) -> Engine:
+        """The engine, for the part of the loop that is about model calls."""
+        return self._engine
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether a hook has ended the run, with the reply in :attr:`over`. The host need not end it."""
+        return isinstance(self._engine.cause, RunEndedError)
+
+    async def work(self, question: Coroutine[Any, Any, T]) -> T:
+        """Answer a question of another kind, in the context of the run."""
+        return await self._loop.ask(question, None, None)
+
     # Points.
 
     async def fire(self, point: Point[Any], payload: Any, *, tool: Tool | None = None, about: Any = None) -> Verdict:

@@ -1,4 +1,4 @@
-"""A Unix socket that only programs of this user can connect to: its folder is closed to others, and each peer is checked."""
+"""A Unix socket for programs of this user: nobody else can enter its folder, and the user of each peer is checked."""
 
 from __future__ import annotations
 

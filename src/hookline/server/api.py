@@ -275,7 +275,7 @@ class RunsApi:
         del events[query.limit :]
         return json_response({"events": events, "last_seq": first + len(events), "over": found is None})
 
-    async def attachment_of(self, request: Request) -> Response:
+    async def _attachment(self, request: Request) -> Response:
         digest = request.path_params["digest"]
         found = await self._service.attachment(request.path_params["id"], caller_of(request), digest)
         # The content comes from a caller or a tool: a browser must save it and never show it as a page of this server.

@@ -20,6 +20,7 @@ from .._base.attachment_files import available_data
 from .._base.frozen import EMPTY
 from .._base.tasks import defer_cancellation, uninterrupted
 from .._base.text import error_text
+from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.events import Event
 from .._kernel.values import Message
 from .._run.context import AgentContext, obey
@@ -402,9 +403,10 @@ class RunService:
         correlation_id: str = "",
         transport: str = "decide",
         sink: Callable[[Event], object],
-    ) -> tuple[LiveRun, HostedRun]:
+    ) -> tuple[LiveRun, HostedRun | HookError | CallRefusedError]:
         """Begin a run that a program executes, which asks about its moments. It is stored when this returns.
 
+        Instead of the run, a failure is returned if a hook failed closed at its start: then it has failed.
         Hosted runs have limits of their own. They are never durable: the process that answers keeps their state.
 
         Args:
@@ -422,7 +424,6 @@ class RunService:
             UnavailableError: the server is stopping, or runs cannot be stored.
             HaltedError: all runs are halted.
             StoreError: this run cannot be stored.
-            HookError, CallRefusedError: a hook failed closed at the start of the run, which has failed.
         """
         return await uninterrupted(
             self._host(caller, task, agent, session, attachments, correlation_id, transport, sink)
@@ -438,7 +439,7 @@ class RunService:
         correlation_id: str,
         transport: str,
         sink: Callable[[Event], object],
-    ) -> tuple[LiveRun, HostedRun]:
+    ) -> tuple[LiveRun, HostedRun | HookError | CallRefusedError]:
         await self._check_accepting()
         served, _, personality = self.agents.answerer(agent)
         hosted, tools = self.agents.hosted(served)
@@ -453,12 +454,16 @@ class RunService:
         live.attachments = tuple(attachments)
         live.update(status="running", started=record.created)
         opened: asyncio.Future[HostedRun] = asyncio.get_running_loop().create_future()
-        work = self._executor.host(
-            live, caller, hosted, tools, personality, sink, opened, joined=task is None
-        )
+        work = self._executor.host(live, caller, hosted, tools, personality, sink, opened, joined=task is None)
         live.task = asyncio.create_task(work, name=f"hookline-{id}")
         try:
-            return live, await opened
+            async with asyncio.timeout(self.options.decide_seconds):
+                return live, await opened
+        except TimeoutError:
+            live.stop("the hooks did not judge the task in time")
+            raise UnavailableError("the hooks did not judge the start of the run in time") from None
+        except (HookError, CallRefusedError) as error:
+            return live, error
         except asyncio.CancelledError:
             raise UnavailableError("the run was interrupted before it began") from None
 

@@ -1466,7 +1466,8 @@ def _open_runs(db: Connection, owners: Sequence[str], limit: int) -> dict[str, i
     """Return the number of runs that servers execute and that have not ended, by owner; at most ``limit`` of each."""
     states, hosted = ",".join("?" * len(OPEN_STATES)), ",".join("?" * len(HOSTED_TRANSPORTS))
     query = f"""SELECT count(*) FROM (SELECT 1 FROM runs INDEXED BY open_by_owner WHERE ended IS NULL
-        AND transport != '' AND transport NOT IN ({hosted}) AND status IN ({states}) AND owner = ? LIMIT ?) AS counted"""
+        AND transport != '' AND transport NOT IN ({hosted}) AND status IN ({states})
+        AND owner = ? LIMIT ?) AS counted"""
     given = *HOSTED_TRANSPORTS, *OPEN_STATES
     return {owner: db.execute(query, (*given, storable(owner), limit)).fetchone()[0] for owner in owners}
 

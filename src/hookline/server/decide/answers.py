@@ -1,7 +1,7 @@
 """The answers to questions: what the caller must do now.
 
-A caller goes on only if the answer is ``allow``, with the payload in it. An answer that it does not know, an error and no
-answer at all mean the same as ``block``.
+A caller goes on only if the answer is ``allow``, with the payload in it. An answer that it does not know, an error and
+no answer at all mean the same as ``block``.
 """
 
 from __future__ import annotations
@@ -9,10 +9,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-
-from ..approvals import QuestionView
-from ..views import RunStatus
-
 
 Payload = Annotated[Any, msgspec.Meta(extra_json_schema={"type": "object"})]
 """The payload of the hooks, which the API shows in the form of ``SHOWN``."""
@@ -56,17 +52,17 @@ class PendingApproval(msgspec.Struct, frozen=True):
     id: str
     digest: str
     expires: float
-    questions: tuple[QuestionView, ...]
+    questions: tuple[str, ...]
 
 
 class Ask(_Answer, frozen=True, kw_only=True, tag="ask"):
     """Do not do it yet: people must approve it.
 
-    ``GET /decide/{decision}`` waits for them, and returns the answer. After an approval, hooks may have changed the call.
+    ``GET /decide/{decision}`` waits for them, and returns the answer. An approver may have changed the call.
     """
 
     decision: str
-    approvals: tuple[PendingApproval, ...]
+    approval: PendingApproval
 
 
 class Retry(_Answer, frozen=True, kw_only=True, tag="retry"):
@@ -88,7 +84,6 @@ class End(_Answer, frozen=True, kw_only=True, tag="end"):
 
     reply: str
     by: str = ""
-    status: RunStatus = "ended"
 
 
 class Stop(_Answer, frozen=True, kw_only=True, tag="stop"):

@@ -24,16 +24,17 @@ from .sessions import Sessions
 
 CLIENT = Path(__file__).with_name("client.ts")
 
-_DECIDE = """Ask the hooks of an agent about one moment of a run that your program executes. The questions of a `session`
-form a run, which begins with `on_run_start`, or with the first question, and ends with `on_run_end`. Only the action
-`allow` lets the program go on, with the `payload` of the answer. Treat an error, a time-out and an unknown action like
-`block`. With an `Idempotency-Key`, a question that is sent again gets the answer of the first, for as long as this server
-remembers it."""
+_DECIDE = """Ask the hooks of an agent about one moment of a run that your program executes. The questions of a
+`session` form a run, which begins with `on_run_start`, or with the first question, and ends with `on_run_end`. Only the
+action `allow` lets the program go on, with the `payload` of the answer. Treat an error, a time-out and an unknown
+action like `block`. With an `Idempotency-Key`, a question that is sent again gets the answer of the first, for as long
+as this server remembers it."""
 
 _AGAIN = """The answer to a question that was answered with `ask`: again `ask` if people have not decided yet."""
 
-_GUARDRAIL = """[The generic guardrail API of LiteLLM](https://docs.litellm.ai/docs/adding_provider/generic_guardrail_api):
-`texts` of a request are judged at `before_llm`, those of a response at `after_llm`, its `tool_calls` at `before_tool`."""
+_GUARDRAIL = """[LiteLLM's generic guardrail API](https://docs.litellm.ai/docs/adding_provider/generic_guardrail_api):
+the `texts` of a request are judged at `before_llm`, those of a response at `after_llm`, and its `tool_calls` at
+`before_tool`."""
 
 
 class DecideApi:
@@ -123,7 +124,11 @@ class DecideApi:
         return _json(*await self._sessions.again(request.path_params["id"], caller_of(request), wait))
 
     async def _guardrail(self, request: Request) -> Response:
-        given, caller, correlation_id = await body_of(request, GuardrailRequest), caller_of(request), correlation_of(request)
+        given, caller, correlation_id = (
+            await body_of(request, GuardrailRequest),
+            caller_of(request),
+            correlation_of(request),
+        )
 
         def ask(question: Asked) -> Awaitable[Answer]:
             return self._sessions.ask(caller, question, correlation_id, "litellm")
@@ -154,8 +159,8 @@ def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "POST /decide",
-        "description": "A question is valid against `#/$defs/Question`, its answer against `#/$defs/Answer`. The payload "
-        "of an answer `allow` has the form in `payloads`.",
+        "description": "A question is valid against `#/$defs/Question`, its answer against `#/$defs/Answer`. The "
+        "payload of an answer `allow` has the form in `payloads`.",
         "payloads": shown,
         "$ref": "#/$defs/Question",
         "$defs": {

@@ -7,7 +7,6 @@ not exist is an error at any depth, because a guard would not see what a misspel
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -69,7 +68,10 @@ _OBJECTS = {(ToolCall, "arguments"), (ToolSpec, "parameters")}
 
 
 class _Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every question has: the session, the agent whose hooks decide, and the run that the caller believes to be in."""
+    """What every question has.
+
+    ``run`` is the run that the caller believes to be in: if another one is open, the question is refused.
+    """
 
     session: SessionName
     agent: Name = ""
@@ -103,16 +105,20 @@ def _strict(kind: Any, *, sent: bool) -> Any:
     if isinstance(origin, type) and issubclass(origin, (tuple, Sequence)):
         if sent and arguments[0] is Attachment:
             return Files
-        return tuple[(_strict(arguments[0], sent=sent), ...)]
+        return tuple.__class_getitem__((_strict(arguments[0], sent=sent), ...))
     raise TypeError(f"a caller cannot send {kind!r}")
 
 
 _made: dict[type, type[Any]] = {}
 """The classes of payloads and of values in them, by the type that callers send."""
+_forms: dict[tuple[type, bool, str], type[msgspec.Struct]] = {}
+"""The types that were made, by class, whether callers send them, and point."""
 
 
-@cache
 def _struct(kind: type[msgspec.Struct], sent: bool, point: str = "") -> type[msgspec.Struct]:
+    """Return the form of a struct that callers send, or get."""
+    if (known := _forms.get((kind, sent, point))) is not None:
+        return known
     only = _ONLY.get(point)
     fields: list[Any] = []
     for each in msgspec.structs.fields(kind):
@@ -134,7 +140,7 @@ def _struct(kind: type[msgspec.Struct], sent: bool, point: str = "") -> type[msg
         module=__name__,
         namespace={"__doc__": _summary(kind)},
     )
-    _made[made] = kind
+    _made[made], _forms[kind, sent, point] = kind, made
     return made
 
 
@@ -160,13 +166,9 @@ def _built(value: Any) -> Any:
     return value
 
 
-PAYLOADS: dict[Point[Any], type[msgspec.Struct]] = {
-    point: _struct(point.payload, True, str(point)) for point in ASKED
-}
+PAYLOADS: dict[Point[Any], type[msgspec.Struct]] = {point: _struct(point.payload, True, str(point)) for point in ASKED}
 """What a caller sends as the payload of each point."""
-SHOWN: dict[Point[Any], type[msgspec.Struct]] = {
-    point: _struct(point.payload, False, str(point)) for point in ASKED
-}
+SHOWN: dict[Point[Any], type[msgspec.Struct]] = {point: _struct(point.payload, False, str(point)) for point in ASKED}
 """What a caller gets back: the payload after the hooks, in which files are described."""
 
 
@@ -226,3 +228,11 @@ def _seen(value: Any, kind: Any) -> Any:
     if get_origin(kind) is tuple:
         return tuple([_seen(item, get_args(kind)[0]) for item in value])
     return value
+
+
+def is_changed(point: Point[Any], before: Frozen, after: Frozen) -> bool:
+    """Whether hooks have changed what a caller sees of a payload."""
+    names = before.editable or before.__struct_fields__
+    return any(
+        getattr(before, name) != getattr(after, name) for name in PAYLOADS[point].__struct_fields__ if name in names
+    )

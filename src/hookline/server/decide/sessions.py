@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any
 
-import msgspec
-
-from ..._base.text import describe
-from ..._kernel.errors import CallRefusedError, HookError
-from ..._kernel.points import BEFORE_TOOL, ON_RUN_END, ON_RUN_START
+from ..._kernel.points import ON_RUN_START
 from ..._run.environment import make_id
 from ...stores.callers import Caller
 from ..concurrency import KeyedLocks
 from ..errors import BusyError, ConflictError, IdempotencyError, ServiceError
 from ..runs import RunService
-from .answers import Answer, Ask, Block, End, Stop
-from .hosting import DecidedRun
+from .answers import Answer
+from .hosting import DecidedRun, Decision
 from .questions import Asked
-
-log = logging.getLogger("hookline")
 
 KEPT = 10_000
 """Number of questions whose answers are kept, so that they can be asked for again."""
@@ -37,39 +29,6 @@ class UnknownDecisionError(ServiceError):
 
     code = "unknown_decision"
     status = 404
-
-
-class Decision:
-    """A question that is being judged, or was.
-
-    Args:
-        id: its id.
-        owner: the id of the caller.
-        run: its run.
-        asked: the question.
-    """
-
-    def __init__(self, id: str, owner: str, run: DecidedRun, asked: Asked) -> None:
-        self.id = id
-        self.owner = owner
-        self.run = run
-        self.asked = asked
-        self.work: asyncio.Task[Answer] | None = None
-
-    async def answer(self, seconds: float) -> Answer:
-        """Return the answer; ``ask`` if people have not approved the call within ``seconds``."""
-        assert self.work is not None
-        call_id = self.asked.payload.id if self.asked.point == BEFORE_TOOL else ""
-        until = time.monotonic() + seconds
-        while not self.work.done():
-            if not call_id or not self.run.is_asked(call_id):
-                await self.run.changed(self.work)  # the hooks are busy, for a limited time
-                continue
-            left = until - time.monotonic()
-            if left <= 0:
-                return Ask(run=self.run.id, decision=self.id, approvals=self.run.approvals(call_id))
-            await asyncio.wait([self.work], timeout=left)
-        return self.work.result()
 
 
 class Sessions:
@@ -137,9 +96,7 @@ class Sessions:
         decision.run.touch()
         return decision.asked, await decision.answer(seconds)
 
-    async def _keyed(
-        self, caller: Caller, key: str, body: bytes, begin: Callable[[], Awaitable[Decision]]
-    ) -> Decision:
+    async def _keyed(self, caller: Caller, key: str, body: bytes, begin: Callable[[], Awaitable[Decision]]) -> Decision:
         if not key:
             return await begin()
         digest, known = hashlib.sha256(body).digest(), self._keys.get((caller.id, key))
@@ -159,8 +116,7 @@ class Sessions:
 
     async def _begin(self, caller: Caller, asked: Asked, correlation_id: str, transport: str) -> Decision:
         run = await self._run_of(caller, asked, correlation_id, transport)
-        decision = Decision(make_id("decision"), caller.id, run, asked)
-        decision.work = run.start(self._answer(run, asked))
+        decision = Decision(make_id("decision"), caller.id, run, asked, self._options.decide_seconds)
         self._decisions[decision.id] = decision
         if len(self._decisions) > KEPT:
             self._decisions.popitem(last=False)
@@ -176,22 +132,21 @@ class Sessions:
         session = caller.id, agent, asked.session
         async with self._opening.hold(session):
             run = self._runs.get(session)
+            if run is not None and run.is_left:
+                del self._runs[session]
+                run = None
             if asked.run and (run is None or run.id != asked.run):
                 raise ConflictError(
                     f"the run {asked.run} is not open here: its server was restarted, or its session was idle for too "
                     "long. Begin a new one with on_run_start"
                 )
-            begins = asked.point == ON_RUN_START
-            if run is not None and begins:
-                await run.close("completed", "the next task of its session has begun")
+            if run is not None and asked.point == ON_RUN_START:
+                await run.close()
+                del self._runs[session]
                 run = None
             if run is None:
                 self._check_room(caller)
-                task = asked.payload.task if begins else ""
-                files = asked.payload.attachments if begins else ()
-                run = await DecidedRun.open(
-                    self._service, caller, agent, asked.session, task, files, correlation_id, transport
-                )
+                run = await DecidedRun.open(self._service, caller, asked, agent, correlation_id, transport)
                 self._runs[session] = run
             run.touch()
             return run
@@ -201,23 +156,6 @@ class Sessions:
         most, in_all = self._options.max_sessions_per_caller, self._options.max_sessions
         if own >= most or len(self._runs) >= in_all:
             raise BusyError(f"too many sessions are open: the limit is {most} per caller and {in_all} in all")
-
-    async def _answer(self, run: DecidedRun, asked: Asked) -> Answer:
-        """Judge a question. Whatever goes wrong, the answer lets nothing happen."""
-        seconds = self._options.decide_seconds
-        try:
-            return await run.judge(asked, seconds)
-        except TimeoutError:
-            return Block(run=run.id, reason=f"The hooks did not answer within {seconds:g} s.")
-        except (HookError, CallRefusedError) as error:
-            log.error("%s", describe(error))
-            hook = getattr(error, "hook", "")
-            return Block(run=run.id, reason=f"Hook {hook!r} failed." if hook else "A hook failed.", by=hook)
-        except asyncio.CancelledError:
-            return Block(run=run.id, reason="The run was stopped.")
-        except Exception as error:  # whatever it is, nothing may happen because of it
-            log.exception("a question about %s could not be judged", asked.point)
-            return Block(run=run.id, reason=f"The question could not be judged: {type(error).__name__}.")
 
     async def _sweep(self) -> None:
         """End the runs of sessions in which nobody asks any more."""
@@ -231,5 +169,5 @@ class Sessions:
             if run.is_idle(now - self._options.session_seconds):
                 async with self._opening.hold(session):
                     if self._runs.get(session) is run and run.is_idle(now - self._options.session_seconds):
-                        await run.close("completed", "nobody asked anything for a while")
+                        await run.close()
                         del self._runs[session]
