@@ -18,6 +18,7 @@ from ..runs import RunService
 from ..views import IdempotencyHeader, WaitQuery
 from .answers import Allow, Answer, Stop
 from .examples import EXAMPLES
+from .hosting import LITELLM
 from .litellm import GuardrailAnswer, GuardrailRequest, judge
 from .questions import QUESTIONS, SHOWN, Asked, Question, asked, shown
 from .sessions import Sessions
@@ -131,7 +132,7 @@ class DecideApi:
         )
 
         def ask(question: Asked) -> Awaitable[Answer]:
-            return self._sessions.ask(caller, question, correlation_id, "litellm")
+            return self._sessions.ask(caller, question, correlation_id, LITELLM)
 
         return json_response(await judge(given, ask))
 

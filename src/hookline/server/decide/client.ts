@@ -23,10 +23,6 @@ export interface RunStart {
   attachments?: AttachmentInput[];
 }
 
-/** Payload of `before_prompt_build`: the transcript for which the system prompt is built. */
-export interface PromptBuild {
-}
-
 /** Payload of `before_step`: the number of the step, from 0. */
 export interface StepStart {
   index: number;
@@ -118,7 +114,6 @@ export interface ToolCallResult {
   result?: unknown;
   error?: string | null;
   duration?: number;
-  attachments?: AttachmentInput[];
 }
 
 /** A finished step: one model reply and the tool calls it made. */
@@ -130,17 +125,6 @@ export interface Step {
   usage?: Usage;
   finish_reason?: string;
   duration?: number;
-}
-
-/** A request to stop the run: its kind, a message, and the hook that made it. */
-export interface StopSignal {
-  kind?: "error" | "halted" | "stop_requested" | "user_requested" | "steps_limit" | "token_limit" | "time_limit" | "cost_limit" | "tool_calls_limit" | "retry_limit" | "finish_reason" | "completed" | "unknown";
-  message?: string;
-}
-
-/** Payload of `on_stop`: the stop signals, strongest first. */
-export interface Stopping {
-  signals: StopSignal[];
 }
 
 /** A failure as data. */
@@ -172,7 +156,6 @@ export interface Compaction {
 /** The result of a run, and the payload of `on_run_end`. */
 export interface AgentResult {
   reply: string;
-  status?: "completed" | "stopped" | "ended" | "cancelled" | "failed";
 }
 
 /** An image, a PDF, audio or another file in a message or in a tool result. */
@@ -188,13 +171,6 @@ export interface JudgedAttachment {
 export interface JudgedRunStart {
   task: string;
   attachments: JudgedAttachment[];
-}
-
-/** The fields that handlers of `before_prompt_build` may return. */
-export interface JudgedPromptParts {
-  prepend_system: string | null;
-  append_system: string | null;
-  override_system: string | null;
 }
 
 /** Payload of `before_step`: the number of the step, from 0. */
@@ -288,7 +264,6 @@ export interface JudgedToolCallResult {
   result: unknown;
   error: string | null;
   duration: number;
-  attachments: JudgedAttachment[];
 }
 
 /** A finished step: one model reply and the tool calls it made. */
@@ -300,17 +275,6 @@ export interface JudgedStep {
   usage: JudgedUsage;
   finish_reason: string;
   duration: number;
-}
-
-/** A request to stop the run: its kind, a message, and the hook that made it. */
-export interface JudgedStopSignal {
-  kind: "error" | "halted" | "stop_requested" | "user_requested" | "steps_limit" | "token_limit" | "time_limit" | "cost_limit" | "tool_calls_limit" | "retry_limit" | "finish_reason" | "completed" | "unknown";
-  message: string;
-}
-
-/** Payload of `on_stop`: the stop signals, strongest first. */
-export interface JudgedStopping {
-  signals: JudgedStopSignal[];
 }
 
 /** A failure as data. */
@@ -342,15 +306,15 @@ export interface JudgedCompaction {
 /** The result of a run, and the payload of `on_run_end`. */
 export interface JudgedAgentResult {
   reply: string;
-  status: "completed" | "stopped" | "ended" | "cancelled" | "failed";
 }
 
-/** Go on with `payload`, which hooks have `changed` or not. It has the fields of the payload of the question. At `before_prompt_build` it has what hooks add to the prompt. */
+/** Go on with `payload`, which hooks have `changed` or not. It has the fields of the payload of the question. `system_prompt` is what hooks add to the system prompt of a run. */
 export interface Allow<P extends Point> {
   action: "allow";
   run: string;
   payload: Results[P];
   changed: boolean;
+  system_prompt: string;
 }
 
 /** Do not do it. `reason` is for the model, `by` the hook or the person that decided. */
@@ -370,27 +334,20 @@ export interface Answered {
   reason: string;
 }
 
-/** A question that a hook asks about a call. */
-export interface QuestionView {
-  text: string;
-  hook: string;
-  reason: string;
-}
-
 /** A call that waits for people: `POST /approvals/{id}` with this digest decides about it. */
 export interface PendingApproval {
   id: string;
   digest: string;
   expires: number;
-  questions: QuestionView[];
+  questions: string[];
 }
 
-/** Do not do it yet: people must approve it. `GET /decide/{decision}` waits for them, and returns the answer. After an approval, hooks may have changed the call. */
+/** Do not do it yet: people must approve it. `GET /decide/{decision}` waits for them, and returns the answer. An approver may have changed the call. */
 export interface Ask {
   action: "ask";
   run: string;
   decision: string;
-  approvals: PendingApproval[];
+  approval: PendingApproval;
 }
 
 /** Do not use the reply or the result: call the model or the tool again, and give the model `note`. */
@@ -415,7 +372,6 @@ export interface End {
   run: string;
   reply: string;
   by: string;
-  status: "queued" | "running" | "waiting" | "completed" | "stopped" | "ended" | "failed" | "cancelled" | "interrupted";
 }
 
 /** Do not do it, and stop the run: a hook, a limit or the stop switch wants that. `payload` is there if the action has already happened: what the hooks made of its result. */
@@ -431,7 +387,6 @@ export interface Stop<P extends Point> {
 /** The payload of a question, by point. */
 export interface Payloads {
   on_run_start: RunStart;
-  before_prompt_build: PromptBuild;
   before_step: StepStart;
   before_llm: ModelRequest;
   on_token: TokenDelta;
@@ -439,7 +394,6 @@ export interface Payloads {
   before_tool: ToolCallRequest;
   after_tool: ToolCallResult;
   after_step: Step;
-  on_stop: Stopping;
   on_error: ErrorReport;
   before_compaction: Compaction;
   on_run_end: AgentResult;
@@ -448,7 +402,6 @@ export interface Payloads {
 /** The payload of an answer, by point: what the hooks made of it. */
 export interface Results {
   on_run_start: JudgedRunStart;
-  before_prompt_build: JudgedPromptParts;
   before_step: JudgedStepStart;
   before_llm: JudgedModelRequest;
   on_token: JudgedTokenDelta;
@@ -456,7 +409,6 @@ export interface Results {
   before_tool: JudgedToolCallRequest;
   after_tool: JudgedToolCallResult;
   after_step: JudgedStep;
-  on_stop: JudgedStopping;
   on_error: JudgedErrorReport;
   before_compaction: JudgedCompaction;
   on_run_end: JudgedAgentResult;
@@ -523,6 +475,7 @@ const ACTIONS: readonly string[] = ["allow", "block", "answer", "ask", "retry", 
 
 export class Hookline {
   readonly #options: Required<Omit<Options, "key" | "agent">> & Options;
+  #run = "";
 
   constructor(options: Options) {
     this.#options = { timeout: 30, approvalSeconds: 600, fetch: globalThis.fetch.bind(globalThis), ...options };
@@ -535,16 +488,24 @@ export class Hookline {
    */
   async decide<P extends Point>(point: P, payload: Payloads[P], call: Call = {}): Promise<Answer<P>> {
     const { session, agent, approvalSeconds } = this.#options;
+    if (point === "on_run_start") this.#run = "";
     const until = Date.now() + approvalSeconds * 1000;
     const wait = point === "before_tool" ? { wait: Math.min(POLL_SECONDS, approvalSeconds) } : {};
-    const body = JSON.stringify({ point, session, payload, ...(agent ? { agent } : {}), ...wait });
+    const run = this.#run ? { run: this.#run } : {}; // if the server has lost the run, it must not begin another
+    const body = JSON.stringify({ point, session, payload, ...(agent ? { agent } : {}), ...run, ...wait });
     const key = crypto.randomUUID(); // the question may be sent twice: the server judges it once
     let answer = await this.#ask<P>("POST", "/decide", call, wait.wait ?? 0, body, key);
     while (answer.action === "ask" && Date.now() < until) {
       const left = Math.min(POLL_SECONDS, Math.max((until - Date.now()) / 1000, 0.1));
       answer = await this.#ask<P>("GET", `/decide/${encodeURIComponent(answer.decision)}?wait=${left}`, call, left);
     }
+    this.#run = point === "on_run_end" && answer.action !== "keep_going" ? "" : answer.run;
     return answer;
+  }
+
+  /** The id of the open run, as `GET /runs/ID` and the console show it; empty if none is open. */
+  get run(): string {
+    return this.#run;
   }
 
   /**

@@ -34,6 +34,8 @@ replace = msgspec.structs.replace
 
 LEFT = "nobody asks about this run any more"
 """Why a run is cancelled whose caller has left it, if a hook would keep it going."""
+LITELLM = "litellm"
+"""The ``transport`` of the runs of LiteLLM."""
 REJECTED = "This was rejected. Try again."
 """The note of a hook that wants another attempt without one."""
 
@@ -96,6 +98,11 @@ class DecidedRun:
         return self._live.record.id
 
     @property
+    def is_ended_by_caller(self) -> bool:
+        """Whether the caller says when the run is over. LiteLLM does not."""
+        return self._live.record.transport != LITELLM
+
+    @property
     def _hosted(self) -> HostedRun:
         assert isinstance(self._run, HostedRun)  # otherwise every question has the same answer
         return self._run
@@ -122,6 +129,12 @@ class DecidedRun:
         if self._failure is None and not self._hosted.done:
             await self._hosted.end()
             await self._hosted.cancel(LEFT)
+        await self._listed()
+
+    async def _listed(self) -> None:
+        """Wait until the list of runs says that the run is over."""
+        assert self._live.task is not None  # the run has begun
+        await asyncio.wait([self._live.task])
 
     # Questions.
 
@@ -198,6 +211,7 @@ class DecidedRun:
         if not self._hosted.is_ended:
             return self._stop(payload)
         await self._hosted.end()
+        await self._listed()
         return self.answer_if_over()
 
     def _stop(self, payload: Any) -> Stop | None:
@@ -278,6 +292,7 @@ class DecidedRun:
         if not self._hosted.done and (note := await self._hosted.end(asked.payload.reply)) is not None:
             return KeepGoing(run=self.id, note=note)
         self.is_left = True
+        await self._listed()
         result = self._hosted.result
         if result is None or result.status == "failed":
             return self.answer_if_over() or Block(run=self.id, reason="The run has failed.")

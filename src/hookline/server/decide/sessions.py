@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 
 from ..._kernel.points import ON_RUN_START
@@ -41,7 +41,9 @@ class Sessions:
     def __init__(self, service: RunService) -> None:
         self._service = service
         self._options = service.options
-        self._runs: dict[tuple[str, str, str], DecidedRun] = {}
+        self._runs: OrderedDict[tuple[str, str, str], DecidedRun] = OrderedDict()
+        self._open: Counter[str] = Counter()
+        """The number of open sessions of each caller."""
         self._opening = KeyedLocks()
         self._decisions: OrderedDict[str, Decision] = OrderedDict()
         self._keys: OrderedDict[tuple[str, str], tuple[bytes, asyncio.Future[Decision]]] = OrderedDict()
@@ -133,7 +135,7 @@ class Sessions:
         async with self._opening.hold(session):
             run = self._runs.get(session)
             if run is not None and run.is_left:
-                del self._runs[session]
+                self._remove(session)
                 run = None
             if asked.run and (run is None or run.id != asked.run):
                 raise ConflictError(
@@ -141,21 +143,38 @@ class Sessions:
                     "long. Begin a new one with on_run_start"
                 )
             if run is not None and asked.point == ON_RUN_START:
+                self._remove(session)
                 await run.close()
-                del self._runs[session]
                 run = None
             if run is None:
-                self._check_room(caller)
+                await self._make_room(caller)
                 run = await DecidedRun.open(self._service, caller, asked, agent, correlation_id, transport)
                 self._runs[session] = run
+                self._open[caller.id] += 1
             run.touch()
+            self._runs.move_to_end(session)
             return run
 
-    def _check_room(self, caller: Caller) -> None:
-        own = sum(owner == caller.id for owner, _, _ in self._runs)
+    async def _make_room(self, caller: Caller) -> None:
+        """End the session of a program that never ends its sessions, if there are too many.
+
+        Raises:
+            BusyError: there is none.
+        """
         most, in_all = self._options.max_sessions_per_caller, self._options.max_sessions
-        if own >= most or len(self._runs) >= in_all:
-            raise BusyError(f"too many sessions are open: the limit is {most} per caller and {in_all} in all")
+        own = self._open[caller.id] >= most
+        if not own and len(self._runs) < in_all:
+            return
+        for session, run in self._runs.items():  # the one that was used least recently comes first
+            if not run.is_ended_by_caller and run.is_idle(time.monotonic()) and (not own or session[0] == caller.id):
+                self._remove(session)
+                await run.close()
+                return
+        raise BusyError(f"too many sessions are open: the limit is {most} per caller and {in_all} in all")
+
+    def _remove(self, session: tuple[str, str, str]) -> None:
+        del self._runs[session]
+        self._open[session[0]] -= 1
 
     async def _sweep(self) -> None:
         """End the runs of sessions in which nobody asks any more."""
@@ -169,5 +188,5 @@ class Sessions:
             if run.is_idle(now - self._options.session_seconds):
                 async with self._opening.hold(session):
                     if self._runs.get(session) is run and run.is_idle(now - self._options.session_seconds):
+                        self._remove(session)
                         await run.close()
-                        del self._runs[session]
