@@ -25,7 +25,7 @@ ROOT = HERE.parent.parent
 RESULTS = HERE / "results.json"
 SECONDS = 300
 CLIENT = ROOT / "src" / "hookline" / "server" / "decide" / "client.ts"
-TSC = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2024,dom", "--allowImportingTsExtensions"]
+TSC = "--noEmit --strict --target es2022 --module nodenext --lib es2024,dom --allowImportingTsExtensions".split()
 sys.path.insert(0, str(ROOT / "bench"))
 
 from environments import VENVS, Environment  # noqa: E402

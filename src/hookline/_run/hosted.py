@@ -552,9 +552,13 @@ class HostedRun:
         """Whether a hook has ended the run, with the reply in :attr:`over`. The host need not end it."""
         return isinstance(self._engine.cause, RunEndedError)
 
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin work that belongs to the run, in its context. The end of the run cancels it."""
+        return self._loop.ask(work, None, None)
+
     async def work(self, question: Coroutine[Any, Any, T]) -> T:
         """Answer a question of another kind, in the context of the run."""
-        return await self._loop.ask(question, None, None)
+        return await self.begin(question)
 
     # Points.
 

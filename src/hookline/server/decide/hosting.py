@@ -241,7 +241,7 @@ class DecidedRun:
         response: ModelResponse = answer.value  # judged like every reply
         reply = ModelReply(response.content, response.tool_calls, usage=response.usage, cost=0.0, source=answer.hook)
         settled = await self._model.settle(reply)
-        allowed = await self._answer(asked, settled, is_done=True)
+        allowed = await self._answer(asked._replace(point=AFTER_LLM, payload=reply), settled, is_done=True)
         if not isinstance(allowed, Allow):
             return allowed
         return self._reply(settled.payload.content, settled.payload.tool_calls, answer.hook, answer.reason)
@@ -262,8 +262,12 @@ class DecidedRun:
             return Block(run=self.id, reason=result.text, by=judged.by)
         if result is not None and result.outcome == "answered":
             return Answered(run=self.id, value=plain(result.result), by=judged.by)
+        if (over := await self._over(None) or self.answer_if_over()) is not None:
+            return over
+        if self._live.stop_reason:
+            return Stop(run=self.id, reason=self._live.stop_reason, kind="user_requested")
         reason = "The call was not allowed." if result is None else result.text
-        return await self._over(None) or Block(run=self.id, reason=reason, by=judged.by)
+        return Block(run=self.id, reason=reason, by=judged.by)
 
     async def _settle_call(self, asked: Asked, decision: Decision) -> Answer:
         given = asked.payload

@@ -162,6 +162,10 @@ class Sessions:
             BusyError: there is none.
         """
         most, in_all = self._options.max_sessions_per_caller, self._options.max_sessions
+        if self._open[caller.id] < most and len(self._runs) < in_all:
+            return
+        for session in [session for session, run in self._runs.items() if run.is_left]:
+            self._remove(session)
         own = self._open[caller.id] >= most
         if not own and len(self._runs) < in_all:
             return
@@ -180,13 +184,14 @@ class Sessions:
         """End the runs of sessions in which nobody asks any more."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            await self.sweep(time.monotonic())
+            await self.sweep()
 
-    async def sweep(self, now: float) -> None:
+    async def sweep(self) -> None:
         """End the runs of sessions whose last question came too long ago."""
+        since = time.monotonic() - self._options.session_seconds
         for session, run in list(self._runs.items()):
-            if run.is_idle(now - self._options.session_seconds):
+            if run.is_idle(since):
                 async with self._opening.hold(session):
-                    if self._runs.get(session) is run and run.is_idle(now - self._options.session_seconds):
+                    if self._runs.get(session) is run and run.is_idle(since):
                         self._remove(session)
                         await run.close()
