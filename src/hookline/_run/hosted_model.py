@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import msgspec
 
 from .._kernel.payloads import ModelReply, ModelRequest
 from .._kernel.points import AFTER_LLM, BEFORE_LLM
 from .._kernel.results import HookAction, Verdict
-from .._kernel.values import Message, Step, Usage
+from .._kernel.values import Message, ModelResponse, Step, Usage
 from ..providers.prices import cost_of
 from .context import CALLED_MODEL
 from .events import ModelCalled, StepStarted
@@ -22,6 +23,10 @@ replace = msgspec.structs.replace
 
 class CalledModel(HostedModel):
     """The model that a host is about to call, for hooks that count tokens or look for its price."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
+        """Refuse the call."""
+        yield await self.complete(request)
 
     def price(self, usage: Usage) -> float | None:
         """Return the price of these tokens in USD, from the price list; ``None`` if it is unknown."""
