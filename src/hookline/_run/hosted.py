@@ -184,16 +184,25 @@ class HostedBatch(Batch):
         call: the call, with an id that the run has not used.
         unasked: why the user of the host cannot be asked.
         earlier: the same call in flight, if the host asks about it again: it is judged again, and counts once.
+        given: the id by which the host calls it.
     """
 
     failures_end_run = False
 
     def __init__(
-        self, loop: HostedLoop, call: ToolCall, unasked: Unasked | None = None, earlier: HostedCall | None = None
+        self,
+        loop: HostedLoop,
+        call: ToolCall,
+        unasked: Unasked | None = None,
+        earlier: HostedCall | None = None,
+        given: str = "",
     ) -> None:
         has_started = earlier is not None and earlier.batch.pending.started
         reports = _RepeatedReports(loop.engine) if has_started else CallReports(loop.engine)
-        super().__init__(loop.engine, [call], loop.engine.hop, frozenset(), reports, call.id)
+        super().__init__(loop.engine, [call], loop.engine.hop, loop.withdrawn, reports, call.id)
+        self._given = given or call.id
+        if attempt := loop.repeated.get(self._given, 0):
+            self.calls = [self._pending(call, 0, attempt + 1)]
         self.exchange = Exchange("tool", call)
         self.seconds: float | None = None
         """How long the call took, if the host says it."""
@@ -241,6 +250,8 @@ class HostedBatch(Batch):
         engine = self.engine
         if engine.has_listeners(AFTER_TOOL) or engine.has_listeners(TOOL_END_WITH_PATH):
             await self._after(0)
+        if self.retry is None:
+            self._loop.repeated.pop(self._given, None)
         call = self.pending.call
         engine.run_state.open_calls(
             Message("assistant", "", (replace(call, arguments=self.pending.request.arguments),))
@@ -272,6 +283,7 @@ class HostedBatch(Batch):
     async def _retry(self, index: int, note: str | None) -> None:
         """Leave it to the host to make the call again."""
         self.retry = note or "The result is not good enough: call the tool again."
+        self._loop.repeated[self._given] = self.pending.request.attempt
         assert self.pending.result is not None  # it was judged
         await self._report_paths(self.pending.result)
 
@@ -321,6 +333,8 @@ class HostedCall:
 class HostedLoop(Loop):
     """One run of a host."""
 
+    withdrawn = frozenset[str]()
+    """The tools that hooks removed from the last request, which the model must not call."""
     is_joined = False
     """Whether the run began before this process was asked about it, so that nothing is fired at its start."""
 
@@ -335,6 +349,8 @@ class HostedLoop(Loop):
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._batches: dict[HostedBatch, None] = {}
         self._ids = set[str]()
+        self.repeated: dict[str, int] = {}
+        """How often calls were made whose results hooks rejected, by the ids that the host gave them."""
 
     @property
     def over(self) -> str:
@@ -547,6 +563,10 @@ class HostedRun:
         """The engine, for the part of the loop that is about model calls."""
         return self._engine
 
+    def withdraw(self, tools: frozenset[str]) -> None:
+        """Let no call of these tools run until the next request."""
+        self._loop.withdrawn = tools
+
     @property
     def is_ended(self) -> bool:
         """Whether a hook has ended the run, with the reply in :attr:`over`. The host need not end it."""
@@ -659,7 +679,7 @@ class HostedRun:
             earlier.batch.withdraw()
             batch = HostedBatch(loop, replace(call, id=earlier.batch.pending.request.id), unasked, earlier)
         else:
-            batch = HostedBatch(loop, loop.with_free_id(call), unasked)
+            batch = HostedBatch(loop, loop.with_free_id(call), unasked, given=call.id)
         if tool is not None:
             self.tools.add(tool)
         loop.start(batch, batch.judge(), tool, about)

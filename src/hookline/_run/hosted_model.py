@@ -15,6 +15,7 @@ from ..providers.prices import cost_of
 from .context import CALLED_MODEL
 from .events import ModelCalled, StepStarted
 from .hosted import HostedModel, HostedRun
+from .loop import withdrawn
 from .model_call import MAX_RETRIES, emit_reply
 from .termination import RunEndedError, RunStoppedError
 
@@ -93,6 +94,8 @@ class HostedModelCalls:
         except RunStoppedError:
             return Verdict(request)
         self._request = verdict.payload
+        if is_step:
+            self._run.withdraw(withdrawn(request, verdict.payload))
         return verdict
 
     async def _make(self, request: ModelRequest, used: asyncio.Future[tuple[Usage, float | None]]) -> None:

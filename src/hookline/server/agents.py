@@ -98,7 +98,7 @@ class Agents:
         known, hosted = self._hosted.get(served, (None, None))
         if hosted is None or known is not agent:
             hosted = HostedAgent(
-                served,
+                agent.name,
                 llm=agent.model,
                 hooks=agent.hooks,
                 deps_type=agent.deps_type,

@@ -12,7 +12,7 @@ from hookline.server.decide.questions import ASKED, PAYLOADS, Question
 from tests.server.decide.rig import deciding
 
 DECODER = msgspec.json.Decoder(Question)
-SCHEMA = schema()
+SCHEMA = msgspec.json.decode(msgspec.json.encode(schema()))
 
 
 def validator(name):

@@ -156,6 +156,7 @@ export interface Compaction {
 /** The result of a run, and the payload of `on_run_end`. */
 export interface AgentResult {
   reply: string;
+  errors?: ErrorInfo[];
 }
 
 /** An image, a PDF, audio or another file in a message or in a tool result. */

@@ -16,9 +16,10 @@ from ..._kernel.events import Event
 from ..._kernel.payloads import ModelReply, RunStart
 from ..._kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_RUN_START
 from ..._kernel.results import HookAction, HookAnswer, Verdict
+from ..._kernel.state import AgentResult
 from ..._kernel.values import ModelResponse, StopSignal, ToolCall
 from ..._run.events import ApprovalAsked, ApprovalDecided, TaskTaken
-from ..._run.hosted import HostedRun, question_of_host
+from ..._run.hosted import HostedRun, ReportedError, question_of_host
 from ..._run.hosted_model import HostedModelCalls
 from ..._run.termination import signal_rank
 from ...hooks.approvals import ApprovalPending
@@ -96,6 +97,11 @@ class DecidedRun:
     def id(self) -> str:
         """The id of the run."""
         return self._live.record.id
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended, whoever ended it."""
+        return self._failure is not None or self._hosted.done
 
     @property
     def is_ended_by_caller(self) -> bool:
@@ -179,14 +185,22 @@ class DecidedRun:
         if result.status == "ended":
             return End(run=self.id, reply=result.reply, by=result.hook_ended or "")
         if result.status == "failed":
-            return Block(run=self.id, reason=result.errors[-1].message if result.errors else "The run has failed.")
+            return Block(run=self.id, reason="The run has failed.")
         signal = result.stop or StopSignal("completed", "The run has ended.")
         reason = self._live.stop_reason or signal.message or "The run was stopped."
         return Stop(run=self.id, reason=reason, kind=signal.kind, by=signal.hook)
 
-    def failed(self, error: Exception) -> Block:
-        """Return the answer if a hook failed."""
+    async def fail(self, error: HookError | CallRefusedError) -> Block:
+        """End the run because a hook has failed closed, and return the answer."""
         log.error("%s", describe(error))
+        self._failure = error
+        await self._hosted.engine.note_cause(error)
+        await self._hosted.end()
+        await self._listed()
+        return self.failed(error)
+
+    def failed(self, error: Exception) -> Block:
+        """Return the answer to every question about a run that has failed because of a hook."""
         hook = getattr(error, "hook", "")
         return Block(run=self.id, reason=f"Hook {hook!r} failed." if hook else "A hook failed.", by=hook)
 
@@ -256,7 +270,7 @@ class DecidedRun:
         if judged.outcome == "allowed":
             return self._allow(asked, replace(judged.request, id=given.id))
         if judged.failure is not None:
-            return self.failed(judged.failure)
+            raise judged.failure
         result = judged.result
         if result is not None and result.outcome == "blocked":
             return Block(run=self.id, reason=result.text, by=judged.by)
@@ -279,7 +293,7 @@ class DecidedRun:
             about=decision,
         )
         if settled.failure is not None:
-            return self.failed(settled.failure)
+            raise settled.failure
         result = replace(settled.result, id=given.id)
         if (over := await self._over(result)) is not None:
             return over
@@ -293,13 +307,17 @@ class DecidedRun:
         if self._failure is not None:
             self.is_left = True
             return self.failed(self._failure)
-        if not self._hosted.done and (note := await self._hosted.end(asked.payload.reply)) is not None:
-            return KeepGoing(run=self.id, note=note)
+        given: AgentResult[Any] = asked.payload
+        if not self._hosted.done:
+            error = ReportedError(given.errors[0].message) if given.errors else None
+            if (note := await self._hosted.end(given.reply, error=error)) is not None:
+                return KeepGoing(run=self.id, note=note)
         self.is_left = True
         await self._listed()
         result = self._hosted.result
-        if result is None or result.status == "failed":
-            return self.answer_if_over() or Block(run=self.id, reason="The run has failed.")
+        if result is None or (result.status == "failed" and not given.errors):
+            source = result.errors[-1].source if result is not None and result.errors else ""
+            return Block(run=self.id, reason=f"Hook {source!r} failed." if source else "The run has failed.", by=source)
         return self._allow(asked, result)
 
 
@@ -373,7 +391,7 @@ class Decision:
         except TimeoutError:
             return Block(run=run.id, reason=f"The hooks did not answer within {self._seconds:g} s.")
         except (HookError, CallRefusedError) as error:
-            return run.failed(error)
+            return await run.fail(error)
         except asyncio.CancelledError:  # of the run
             return run.answer_if_over() or Stop(run=run.id, reason="The run was cancelled.", kind="user_requested")
         except Exception as error:  # whatever it is, nothing may happen because of it

@@ -59,7 +59,7 @@ _CALL = ("id", "name", "arguments")
 _ONLY: Mapping[str, frozenset[str]] = {
     BEFORE_TOOL: frozenset(_CALL),
     AFTER_TOOL: frozenset((*_CALL, "result", "error", "duration")),
-    ON_RUN_END: frozenset(("reply",)),
+    ON_RUN_END: frozenset(("reply", "errors")),
 }
 """The fields of a payload that a caller gives, where the run knows the others."""
 _NEEDED = {(ON_RUN_END, "reply")}
@@ -119,7 +119,7 @@ def _struct(kind: type[msgspec.Struct], sent: bool, point: str = "") -> type[msg
     """Return the form of a struct that callers send, or get."""
     if (known := _forms.get((kind, sent, point))) is not None:
         return known
-    only = _ONLY.get(point)
+    only = _ONLY.get(point) if sent or point != ON_RUN_END else frozenset(("reply",))
     fields: list[Any] = []
     for each in msgspec.structs.fields(kind):
         if each.name in _OWN or (only is not None and each.name not in only):
@@ -234,5 +234,5 @@ def is_changed(point: Point[Any], before: Frozen, after: Frozen) -> bool:
     """Whether hooks have changed what a caller sees of a payload."""
     names = before.editable or before.__struct_fields__
     return any(
-        getattr(before, name) != getattr(after, name) for name in PAYLOADS[point].__struct_fields__ if name in names
+        getattr(before, name) != getattr(after, name) for name in SHOWN[point].__struct_fields__ if name in names
     )

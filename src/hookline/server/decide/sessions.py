@@ -134,7 +134,7 @@ class Sessions:
         session = caller.id, agent, asked.session
         async with self._opening.hold(session):
             run = self._runs.get(session)
-            if run is not None and run.is_left:
+            if run is not None and (run.is_left or (run.is_over and not run.is_ended_by_caller)):
                 self._remove(session)
                 run = None
             if asked.run and (run is None or run.id != asked.run):
