@@ -56,7 +56,8 @@ async def serving(kind: str, folder: str) -> Any:
         yield plain.url
         await plain.stop()
         return
-    hooks = [colleagues_only, PathGuard(folder), SensitiveDataHook(), AuditLogHook(f"{folder}/audit.jsonl")]
+    audit = AuditLogHook(f"{folder}/audit.jsonl")
+    hooks: list[Any] = [colleagues_only, PathGuard(folder), SensitiveDataHook(), audit]
     agent = Agent("clerk", llm=ScriptedModel([reply("never")]), hooks=hooks)
     address = f"{folder}/run/hookline.sock"
     settings = Settings(

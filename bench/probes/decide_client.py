@@ -17,8 +17,13 @@ def request(session: str, number: int) -> bytes:
     point = "after_tool" if number % 2 else "before_tool"
     given = {**payload, "result": "sent", "duration": 0.1} if number % 2 else payload
     body = json.dumps({"point": point, "session": session, "payload": given}).encode()
-    head = f"POST /decide HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    return head.encode() + body
+    lines = (
+        "POST /decide HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+    )
+    return "\r\n".join((*lines, "", "")).encode() + body
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, question: bytes) -> float:

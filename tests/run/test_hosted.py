@@ -139,10 +139,10 @@ async def test_the_hooks_of_the_start_judge_the_task_and_only_the_first_run_of_a
     ended = await host.start("no", session=session)
     assert ended.done
     assert (ended.result.status, ended.result.reply) == ("ended", "Not today.")
-    joined = await host.start("later", joined=True)
-    assert not joined.done
+    later = await host.start("later", goes_on=True)
+    assert not later.done
     assert len(fired) == 4
-    await joined.end()
+    await later.end()
 
 
 async def test_calls_in_flight_are_settled_in_any_order():
@@ -238,7 +238,7 @@ async def test_limits_of_the_agent_and_of_hooks_hold():
 
 async def test_a_result_whose_call_was_not_judged_here_is_judged_and_counted_once():
     host = Host(redact)
-    run = await host.start(joined=True)
+    run = await host.start(goes_on=True)
     for _ in range(2):  # the host reports it twice
         settled = await run.settle_call(shell("cat", "old"), "a secret")
         assert settled.result.result == "(redacted)"
@@ -306,12 +306,12 @@ async def test_a_nested_run_is_part_of_the_outer_one():
     host = Host(judge)
     run = await host.start()
     await run.judge_call(ToolCall("c1", "delegate", {"task": "Look."}))
-    nested = await host.start("Look.", ctx=run.ctx, joined=True, call_id="c1")
+    nested = await host.start("Look.", ctx=run.ctx, goes_on=True, call_id="c1")
     assert (await nested.judge_call(shell("blocked"))).outcome == "refused"
     assert nested.run.ids.parent_run_id == run.id
     await nested.end("Looked.")
     await run.settle_call("c1", "Looked.")
-    left = await host.start("Look again.", ctx=run.ctx, joined=True)
+    left = await host.start("Look again.", ctx=run.ctx, goes_on=True)
     await run.end("Done.")
     assert left.done
     assert left.result.status == "cancelled"

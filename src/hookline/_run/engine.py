@@ -57,6 +57,7 @@ class Engine(Scope):
         "environment",
         "events",
         "generations",
+        "goes_on",
         "hooks",
         "hop",
         "ids",
@@ -111,6 +112,8 @@ class Engine(Scope):
         self.shown: tuple[int, int] | None = None
         """The hop and attempt of the last reply whose text was shown."""
         self.hop = 0
+        self.goes_on = False
+        """Whether the run of a host began before this process was asked about it."""
         self.generations = 0
         self.without_attachments: Sequence[Message] = ()
         """The messages of the last request, if none of them has attachments."""

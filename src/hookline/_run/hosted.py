@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextvars import Context, ContextVar, copy_context
 from copy import copy
 from typing import Any, Literal, TypeVar
@@ -30,6 +29,7 @@ import msgspec
 
 from .._base.errors import PlainError
 from .._base.frozen import fingerprint
+from .._base.text import describe
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
 from .._kernel.payloads import (
     ApprovalAnswer,
@@ -39,9 +39,9 @@ from .._kernel.payloads import (
     ToolCallResult,
 )
 from .._kernel.points import AFTER_TOOL, APPROVAL_REQUESTED, TOOL_END_WITH_PATH, Point
-from .._kernel.results import Verdict
+from .._kernel.results import HookAction, Verdict
 from .._kernel.state import AgentResult
-from .._kernel.values import Message, ModelResponse, ToolCall
+from .._kernel.values import Ids, Message, ModelResponse, ToolCall
 from ..tools._tool import Effect, Tool
 from .agent import Agent
 from .batch import Batch
@@ -161,16 +161,6 @@ class HostedTools(ForeignTools):
         return tool if tool is not None and tool.name == name else super().get(name)
 
 
-@contextmanager
-def judging(tool: Tool) -> Iterator[None]:
-    """Judge another call inside a hook: hooks see this tool."""
-    token = _TOOL.set(tool)
-    try:
-        yield
-    finally:
-        _TOOL.reset(token)
-
-
 def question_of_host() -> Any:
     """Return what the host has said about the current question (``about=``), for its own hooks."""
     return _ABOUT.get()
@@ -261,6 +251,8 @@ class HostedBatch(Batch):
             await engine.note_cause(self.cause)
         elif isinstance(self.cause, Exception) and not isinstance(self.cause, RunStoppedError):
             self.failure = self.cause
+        elif self.cause is not None and not isinstance(self.cause, RunStoppedError):
+            self.failure = HooklineError(f"a hook raised {describe(self.cause)}")
         assert self.pending.result is not None  # each attempt sets one
         self.exchange.settle(self.pending.result)
 
@@ -335,8 +327,6 @@ class HostedLoop(Loop):
 
     withdrawn = frozenset[str]()
     """The tools that hooks removed from the last request, which the model must not call."""
-    is_joined = False
-    """Whether the run began before this process was asked about it, so that nothing is fired at its start."""
 
     def __init__(self, engine: Engine, *given: Any) -> None:
         super().__init__(engine, *given)
@@ -433,7 +423,7 @@ class HostedLoop(Loop):
     # The steps of the loop.
 
     async def _begin(self) -> None:
-        if not self.is_joined:
+        if not self.engine.goes_on:
             await super()._begin()
             return
         self.engine.budget.begin()
@@ -478,6 +468,12 @@ class HostedLoop(Loop):
             await asyncio.wait(tasks, timeout=self.engine.cancellation.grace_left / 2)
         return await super()._finish()
 
+    def _result(self) -> AgentResult[Any]:
+        result = super()._result()
+        if result.usage.total_tokens or not isinstance(self.engine.agent.model, HostedModel):
+            return result
+        return replace(result, cost=None)  # the host does not say what its model calls cost
+
     def close(self, _: object = None) -> None:
         """Settle the calls whose tasks have ignored the end of the run."""
         for batch in [*self._batches]:
@@ -513,15 +509,23 @@ class HostedRun:
         """
         self.run.begin(asyncio.get_running_loop())
         await self._until(self._loop.opened)
+        self._raise_failure()
+        return self
+
+    def _raise_failure(self) -> None:
         cause = self._engine.cause
         if self.done and isinstance(cause, (HookError, CallRefusedError)):
             raise cause
-        return self
 
     @property
     def id(self) -> str:
         """The id of the run."""
         return self.run.id
+
+    @property
+    def ids(self) -> Ids:
+        """All ids of the run."""
+        return self.run.ids
 
     @property
     def ctx(self) -> Any:
@@ -625,18 +629,18 @@ class HostedRun:
         self._engine.emit(Steered, text=prompt, attachments=())
 
     async def ask(
-        self, request: ToolCallRequest, question: Question, *, tool: Tool | None = None, about: Any = None
+        self, request: ToolCallRequest, *questions: Question, tool: Tool | None = None, about: Any = None
     ) -> ApprovalAnswer | None:
         """Ask the approvers about a call, because the host wants to know. ``None`` if none of them answers.
 
         Raises:
             HookError, CallRefusedError: an approver failed closed.
         """
-        return await self._answered(self._ask(request, question), tool, about)
+        return await self._answered(self._ask(request, questions), tool, about)
 
-    async def _ask(self, request: ToolCallRequest, question: Question) -> ApprovalAnswer | None:
+    async def _ask(self, request: ToolCallRequest, questions: tuple[Question, ...]) -> ApprovalAnswer | None:
         engine = self._engine
-        asked = ApprovalRequest(request, (question,), request.digest)
+        asked = ApprovalRequest(request, questions, request.digest)
         verdict = await self._fire(APPROVAL_REQUESTED, asked)
         answer: ApprovalAnswer | None = verdict.value
         if answer is None:
@@ -644,7 +648,8 @@ class HostedRun:
         if answer.wait:
             answer = ApprovalAnswer(deny="Nobody has approved this call yet, and this run cannot wait.")
         same = {"call_id": request.id, "tool": request.name, "digest": request.digest}
-        engine.emit(ApprovalAsked, arguments=request.arguments, questions=(question.text,), **same)
+        texts = tuple([question.text for question in questions])
+        engine.emit(ApprovalAsked, arguments=request.arguments, questions=texts, **same)
         decision = "edited" if answer.edit is not None else "approved" if answer.approve else "denied"
         by = answer.by or verdict.hook
         engine.emit(ApprovalDecided, decision=decision, by=by, message=answer.deny or "", **same)
@@ -800,18 +805,50 @@ class HostedRun:
 
     # The end.
 
+    def go_on(self) -> None:
+        """Note that the host goes on although a hook has ended or stopped the run. Limits and halts still hold."""
+        engine = self._engine
+        if isinstance(engine.cause, RunEndedError):
+            engine.cause = None
+        signals = engine.run_state.signals
+        if any(signal.kind == "stop_requested" for signal in signals):
+            engine.run_state.set_signals(tuple(each for each in signals if each.kind != "stop_requested"))
+
     async def end(self, reply: str | None = None, *, error: BaseException | None = None) -> str | None:
         """Say that the host is about to stop. Return why it must go on, or ``None``: then the run has ended.
 
         Args:
             reply: the last reply of the model.
             error: the error with which the host failed.
+
+        Raises:
+            HookError, CallRefusedError: a hook failed closed, so the run has failed.
         """
         if self.done:
             return None
         answer = self._loop.end(reply, error)
         await self._until(answer)
-        return answer.result() if answer.done() else None
+        if answer.done():
+            return answer.result()
+        self._raise_failure()
+        return None
+
+    async def refuse(self, reply: str, *, by: str) -> None:
+        """End the run because the host cannot do what the hooks want.
+
+        Args:
+            reply: what the user reads.
+            by: who refuses it.
+        """
+        self._check_open()
+        await self._engine.note_cause(RunEndedError(Verdict(None, HookAction.END, reply, by)))
+        await self.end()
+
+    async def suspend(self) -> None:
+        """Stop executing the run here: nothing is fired or recorded any more. Another process goes on with it."""
+        if not self.done:
+            self._engine.suspend()
+            await self.cancel("the process has ended")
 
     async def cancel(self, reason: str) -> None:
         """End the run because the host does not go on with it."""
@@ -838,7 +875,7 @@ class HostedAgent(Agent[Any, Any]):
         self,
         task: str,
         *,
-        joined: bool = False,
+        goes_on: bool = False,
         run_id: str = "",
         tools: HostedTools | None = None,
         call_id: str = "",
@@ -849,7 +886,7 @@ class HostedAgent(Agent[Any, Any]):
 
         Args:
             task: the user's message.
-            joined: whether the run began before this process was asked about it: nothing is fired at its start.
+            goes_on: whether the run began before this process was asked about it: nothing is fired at its start.
             run_id: the id of the run; by default a new one.
             tools: the tools that are known; others are added when they are called.
             call_id: the call of the outer run that started this one.
@@ -866,7 +903,7 @@ class HostedAgent(Agent[Any, Any]):
         loop = run._loop
         assert isinstance(loop, HostedLoop)
         run.when_done(loop.close)
-        loop.is_joined = joined
+        loop.engine.goes_on = goes_on
         if max_keep_going is not None:
             loop.max_keep_going = max_keep_going
         if call_id:

@@ -168,8 +168,6 @@ class RunExecutor:
         personality: str,
         sink: Callable[[Event], object],
         opened: asyncio.Future[HostedRun],
-        *,
-        joined: bool,
     ) -> None:
         """Execute a run of a program that asks about its moments. Hosted runs need no slot: they wait for nothing.
 
@@ -183,7 +181,6 @@ class RunExecutor:
             personality: the personality of the agent in a new conversation.
             sink: gets the events of the run.
             opened: gets the run when the hooks have judged its task, or the error because of which it did not begin.
-            joined: whether the run has no task that hooks could judge.
         """
         record = live.record
         try:
@@ -194,7 +191,6 @@ class RunExecutor:
                 services_of(ctx).environment.name_run(record.id)
                 hosted = await agent.host(
                     live.given_task,
-                    joined=joined,
                     tools=tools,
                     session=session,
                     ctx=ctx,

@@ -395,7 +395,7 @@ class RunService:
     async def host(
         self,
         caller: Caller,
-        task: str | None,
+        task: str,
         *,
         agent: str,
         session: str,
@@ -411,7 +411,7 @@ class RunService:
 
         Args:
             caller: the owner of the run.
-            task: the task; ``None`` if the program did not say it.
+            task: the task; empty if the program did not say it.
             agent: the name of the agent whose hooks decide; the first one if empty.
             session: the caller's name of the conversation.
             attachments: files for the model.
@@ -432,7 +432,7 @@ class RunService:
     async def _host(
         self,
         caller: Caller,
-        task: str | None,
+        task: str,
         agent: str,
         session: str,
         attachments: Sequence[Attachment],
@@ -447,14 +447,14 @@ class RunService:
         conversation = _digest(HOSTED_TRANSPORTS[0], caller.id, served, session)
         owner = await self._this_process()
         record, event = self._new_run(
-            id, owner, served, caller, session, conversation, "", correlation_id, transport, task or ""
+            id, owner, served, caller, session, conversation, "", correlation_id, transport, task
         )
         await self._store_new(lambda: self._hosting.accept(NewRun(record, event)), None)
-        live = self._live[id] = self._new_live(record, event, task or "", served, is_hosted=True)
+        live = self._live[id] = self._new_live(record, event, task, served, is_hosted=True)
         live.attachments = tuple(attachments)
         live.update(status="running", started=record.created)
         opened: asyncio.Future[HostedRun] = asyncio.get_running_loop().create_future()
-        work = self._executor.host(live, caller, hosted, tools, personality, sink, opened, joined=task is None)
+        work = self._executor.host(live, caller, hosted, tools, personality, sink, opened)
         live.task = asyncio.create_task(work, name=f"hookline-{id}")
         try:
             async with asyncio.timeout(self.options.decide_seconds):

@@ -28,7 +28,7 @@ SECRET = "AKIA" + "IOSFODNN7EXAMPLQ"
 RULES = """
 import os
 from hookline import AgentContext, HookResult, guard, hook, observer
-from hookline.hooks import PathGuard, SensitiveDataHook, TerminalGuard, ToolCallsLimitHook
+from hookline.hooks import PathGuard, SensitiveDataHook, StepsLimitHook, TerminalGuard
 from hookline.points import (
     AFTER_TOOL, APPROVAL_REQUESTED, BEFORE_COMPACTION, BEFORE_PROMPT_BUILD, BEFORE_STEP, BEFORE_TOOL, ON_RUN_START,
     ON_STOP,
@@ -42,7 +42,7 @@ hooks = [
     TerminalGuard(".", allow=["touch *", "git push *"], ask=["git push *"]),
     PathGuard(".", write=True),
     SensitiveDataHook(),
-    ToolCallsLimitHook(1),
+    StepsLimitHook(1),
 ]
 
 
@@ -618,7 +618,7 @@ def test_state_lasts_from_one_prompt_to_the_next_and_sessions_do_not_share_it(cl
 def test_the_user_learns_what_has_no_effect(claude):
     message = claude.send("SessionStart", source="startup")["systemMessage"]
     assert "never_called at before_step" in message
-    assert "the limits of ToolCallsLimitHook" in message
+    assert "the limit of steps of StepsLimitHook" in message
 
 
 @pytest.mark.parametrize("event", ["Notification", "SubagentStart", "SessionEnd"])

@@ -70,12 +70,17 @@ def answer_once(options: Options, variables: str, data: bytes) -> CommandOutput:
         os.close(nowhere)
     os.dup2(2, 1)
     try:
-        judge = load_judge(options)
-        return asyncio.run(judge.answer(variables, data, options.seconds * _MARGIN))
+        return asyncio.run(_answer_once(load_judge(options), variables, data, options.seconds * _MARGIN))
     finally:
         for number, file in zip((1, 2), kept, strict=True):
             os.dup2(file, number)
             os.close(file)
+
+
+async def _answer_once(judge: Judge, variables: str, data: bytes, seconds: float) -> CommandOutput:
+    answer = await judge.answer(variables, data, seconds)
+    await judge.close()
+    return answer
 
 
 def serve(options: Options, address: str, ready: int) -> None:
@@ -148,6 +153,7 @@ class _Resident:
         server.close()
         while self._open:
             await asyncio.sleep(0.01)
+        await self.judge.close()
 
     def _is_reachable(self) -> bool:
         """Return whether the socket is still there, and that of this process."""

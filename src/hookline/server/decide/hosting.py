@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -71,7 +72,7 @@ class DecidedRun:
             ServiceError: no runs are accepted now.
             StoreError: the run cannot be stored.
         """
-        task: RunStart | None = asked.payload if asked.point == ON_RUN_START else None
+        start: RunStart = asked.payload if asked.point == ON_RUN_START else RunStart("")
         opening = list[TaskTaken]()
 
         def on_event(event: Event) -> None:
@@ -83,10 +84,10 @@ class DecidedRun:
         vars(on_event)["events"] = frozenset({TaskTaken, ApprovalAsked, ApprovalPending, ApprovalDecided})
         live, hosted = await service.host(
             caller,
-            None if task is None else task.task,
+            start.task,
             agent=agent,
             session=asked.session,
-            attachments=() if task is None else task.attachments,
+            attachments=start.attachments,
             correlation_id=correlation_id,
             transport=transport,
             sink=on_event,
@@ -133,7 +134,8 @@ class DecidedRun:
     async def close(self) -> None:
         """End the run, because its caller has left it."""
         if self._failure is None and not self._hosted.done:
-            await self._hosted.end()
+            with suppress(HookError, CallRefusedError):  # it is in the errors of the run
+                await self._hosted.end()
             await self._hosted.cancel(LEFT)
         await self._listed()
 
@@ -195,7 +197,8 @@ class DecidedRun:
         log.error("%s", describe(error))
         self._failure = error
         await self._hosted.engine.note_cause(error)
-        await self._hosted.end()
+        with suppress(HookError, CallRefusedError):  # this one
+            await self._hosted.end()
         await self._listed()
         return self.failed(error)
 
@@ -308,11 +311,12 @@ class DecidedRun:
             self.is_left = True
             return self.failed(self._failure)
         given: AgentResult[Any] = asked.payload
+        self.is_left = True
         if not self._hosted.done:
             error = ReportedError(given.errors[0].message) if given.errors else None
             if (note := await self._hosted.end(given.reply, error=error)) is not None:
+                self.is_left = False
                 return KeepGoing(run=self.id, note=note)
-        self.is_left = True
         await self._listed()
         result = self._hosted.result
         if result is None or (result.status == "failed" and not given.errors):

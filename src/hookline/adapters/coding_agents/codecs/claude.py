@@ -97,6 +97,7 @@ class ClaudeCode(Codec):
     tools = TOOLS
     knows_all_tools = True
     can_ask = True
+    can_stop = True
     handler = MappingProxyType({"onFailure": "block"})  # in versions that know it, for hooks that cannot be started
 
     def for_event(self, variables: str, given: Any) -> Codec:
