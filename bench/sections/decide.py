@@ -40,9 +40,9 @@ def render(data: Any) -> str:
             )  # fmt: skip
     head = ["", "answer, p50", "p95", "in a second", "CPU of a question", "ratio"]
     return prose(
-        "Questions about a call and its result, one after another in each session: parsed, judged by three "
-        "guards, recorded as events and facts in a file, and written to the audit log. Another process asks, so the two share "
-        "the cores; CPU is the server's. A server is one process."
+        "Questions about a call and its result, one after another in each session: parsed, judged by three guards, "
+        "recorded as events and facts in a file, and written to the audit log. Another process asks, so the two "
+        "share the cores; CPU is the server's. A server is one process."
     ) + table(head, rows)
 
 

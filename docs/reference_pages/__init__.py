@@ -7,6 +7,7 @@ from . import (
     audit,
     command_line,
     configuration,
+    decide,
     doors,
     events,
     hooks,
@@ -28,6 +29,7 @@ PAGES: dict[str, Callable[[str], str]] = {
     "reference/adapters.md": adapters.page,
     "reference/kits.md": kits.page,
     "reference/doors.md": doors.page,
+    "reference/decide.md": decide.page,
     "guides/audit.md": audit.page,
     "../src/hookline/server/decide/client.ts": typescript.page,
 }

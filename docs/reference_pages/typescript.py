@@ -22,7 +22,7 @@ def page(before: str) -> str:
 
 
 def _types() -> str:
-    maker = _Interfaces()
+    maker = Interfaces()
     sent = {point: maker.name_of(PAYLOADS[point]) for point in ASKED}
     shown = {point: maker.name_of(SHOWN[point]) for point in ASKED}
     answers = [maker.name_of(each, generic="payload") for each in get_args(Answer)]
@@ -44,11 +44,13 @@ def _mapping(doc: str, name: str, members: Mapping[Any, str]) -> str:
     return f"/** {doc} */\nexport interface {name} {{\n{lines}}}\n"
 
 
-class _Interfaces:
+class Interfaces:
     """Makes an interface of each struct, and of each struct in its fields."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
+        self.kinds: dict[type[msgspec.Struct], None] = {}
+        """The structs that have an interface."""
 
     def name_of(self, kind: type[msgspec.Struct], generic: str = "") -> str:
         """Return the name of the interface of a struct. Two structs of one name and with different fields get two."""
@@ -57,6 +59,7 @@ class _Interfaces:
         while True:
             text = self._text(kind, name, generic if parameter else "")
             if self.texts.setdefault(name, text) == text:
+                self.kinds[kind] = None
                 return name + parameter
             number += 1
             name = f"{kind.__name__}{number}"

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from .._kernel.payloads import ModelReply, ModelRequest
-from .._kernel.points import AFTER_LLM, BEFORE_LLM
+from .._kernel.payloads import ErrorReport, ModelReply, ModelRequest
+from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_ERROR
 from .._kernel.results import HookAction, Verdict
 from .._kernel.values import Message, ModelResponse, Step, Usage
 from ..providers.prices import cost_of
@@ -155,6 +155,35 @@ class HostedModelCalls:
             )
             if used.content and used.tool_calls:  # the calls follow when they are made, the last reply at the end
                 engine.run_state.append(Message("assistant", used.content))
+        return verdict
+
+    async def fail(self, report: ErrorReport) -> Verdict:
+        """Let the hooks judge the failure of a model call: they may want another attempt, or answer in its place.
+
+        Raises:
+            HookError, CallRefusedError: a hook failed closed.
+        """
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+        return await self._run.work(self._fail(report))
+
+    async def _fail(self, report: ErrorReport) -> Verdict:
+        engine, request, attempt = self._engine, self._request, self._rejected + 1
+        failure = replace(
+            report, ids=engine.ids, hop=request.hop, attempt=attempt, request=request, purpose=request.purpose
+        )
+        no_retry = "retry_limit" if attempt > MAX_RETRIES else ""
+        for error in failure.errors:
+            engine.add_error(error)
+        try:
+            verdict = await engine.fire(ON_ERROR, failure, no_retry=no_retry, fatal=False)
+        except RunEndedError as ended:
+            await engine.note_cause(ended)
+            return ended.verdict
+        except RunStoppedError:
+            return Verdict(failure)
+        self._rejected = self._rejected + 1 if verdict.action is HookAction.RETRY else 0
         return verdict
 
     def _announce(self, request: ModelRequest) -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from hookline.server.decide.api import CLIENT
+from tests.pages.blocks import blocks_in
+
 ROOT = Path(__file__).parents[3]
 KITS = ROOT / "tests" / "kits"
 PROGRAM = "decide_client.ts"
@@ -47,14 +50,32 @@ def server(monkeypatch):
         yield url
 
 
-@pytest.mark.skipif(NODE is None, reason="node 22.6 or later is not installed: make test-kits ONLY=decide_client")
-def test_the_client_does_what_its_program_expects(server, tmp_path):
-    shutil.copy(KITS / PROGRAM, tmp_path)
-    shutil.copy(ROOT / "src/hookline/server/decide/client.ts", tmp_path)
-    (tmp_path / "package.json").write_text('{"type": "module"}')
-    command = [NODE, "--experimental-strip-types", "--no-warnings", PROGRAM]
-    env = {**os.environ, "KIT_URL": server}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+needs_node = pytest.mark.skipif(
+    NODE is None, reason="node 22.6 or later is not installed: make test-kits ONLY=decide_client"
+)
+
+
+def run(folder, program):
+    """Run a program in a folder with the client, and return what it prints."""
+    (folder / "package.json").write_text('{"type": "module"}')
+    command = [NODE, "--experimental-strip-types", "--no-warnings", program]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    return done.stdout.splitlines()
+
+
+@needs_node
+def test_the_client_does_what_its_program_expects(server, tmp_path, monkeypatch):
+    shutil.copy(KITS / PROGRAM, tmp_path)
+    shutil.copy(CLIENT, tmp_path)
+    monkeypatch.setenv("KIT_URL", server)
+    found = json.loads(run(tmp_path, PROGRAM)[-1])
     assert {name: answer for name, answer in found.items() if answer != "yes"} == {}
+
+
+@needs_node
+def test_the_program_of_the_guide_runs(server, tmp_path):
+    blocks = [block.text for block in blocks_in((ROOT / "docs/guides/decide.md").read_text()) if block.kind == "ts"]
+    (tmp_path / "guide.ts").write_text("\n".join(blocks).replace("http://127.0.0.1:8420", server))
+    shutil.copy(CLIENT, tmp_path / "hookline.ts")
+    assert run(tmp_path, "guide.ts")[0] == "sent to ann@example.com"

@@ -58,8 +58,6 @@ export interface ModelRequest {
   messages?: Message[];
   tools?: ToolSpec[];
   model?: string;
-  hop?: number;
-  attempt?: number;
   purpose?: string;
   response_format?: unknown;
   tool_choice?: string | null;
@@ -70,10 +68,8 @@ export interface ModelRequest {
 export interface TokenDelta {
   delta: string;
   text?: string;
-  hop?: number;
   final?: boolean;
   purpose?: string;
-  generation?: number;
 }
 
 /** The number of tokens used. */
@@ -87,8 +83,6 @@ export interface Usage {
 export interface ModelReply {
   content?: string;
   tool_calls?: ToolCall[];
-  hop?: number;
-  attempt?: number;
   purpose?: string;
   usage?: Usage;
   cost?: number | null;
@@ -143,8 +137,6 @@ export interface ErrorReport {
   where: "model" | "tool" | "hook" | "output" | "framework";
   fatal?: boolean;
   purpose?: string;
-  hop?: number;
-  attempt?: number;
 }
 
 /** Payload of `before_compaction`: the messages to compact, and why. */
@@ -209,8 +201,6 @@ export interface JudgedModelRequest {
   messages: JudgedMessage[];
   tools: JudgedToolSpec[];
   model: string;
-  hop: number;
-  attempt: number;
   purpose: string;
   response_format: unknown;
   tool_choice: string | null;
@@ -221,10 +211,8 @@ export interface JudgedModelRequest {
 export interface JudgedTokenDelta {
   delta: string;
   text: string;
-  hop: number;
   final: boolean;
   purpose: string;
-  generation: number;
 }
 
 /** The number of tokens used. */
@@ -238,8 +226,6 @@ export interface JudgedUsage {
 export interface JudgedModelReply {
   content: string;
   tool_calls: JudgedToolCall[];
-  hop: number;
-  attempt: number;
   purpose: string;
   usage: JudgedUsage;
   cost: number | null;
@@ -294,8 +280,6 @@ export interface JudgedErrorReport {
   where: "model" | "tool" | "hook" | "output" | "framework";
   fatal: boolean;
   purpose: string;
-  hop: number;
-  attempt: number;
 }
 
 /** Payload of `before_compaction`: the messages to compact, and why. */

@@ -15,7 +15,7 @@ from ..._base.text import describe
 from ..._kernel.errors import CallRefusedError, HookError
 from ..._kernel.events import Event
 from ..._kernel.payloads import ModelReply, RunStart
-from ..._kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_RUN_START
+from ..._kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_ERROR, ON_RUN_END, ON_RUN_START
 from ..._kernel.results import HookAction, HookAnswer, Verdict
 from ..._kernel.state import AgentResult
 from ..._kernel.values import ModelResponse, StopSignal, ToolCall
@@ -170,6 +170,8 @@ class DecidedRun:
         assert self._model is not None  # the run has begun
         if point == AFTER_LLM:
             return await self._answer(asked, await self._model.settle(asked.payload), is_done=True)
+        if point == ON_ERROR and asked.payload.where == "model":
+            return await self._answer(asked, await self._model.fail(asked.payload), is_done=False)
         verdict = await self._hosted.fire(point, replace(asked.payload, **self._ids(asked)), about=decision)
         return await self._answer(asked, verdict, is_done=str(point).startswith(("after", "on_token")))
 

@@ -53,7 +53,7 @@ ASKED: tuple[Point[Any], ...] = (
 So ``on_run_start`` also fires ``before_prompt_build``, and ``on_run_end`` begins with ``on_stop``.
 """
 
-_OWN = frozenset(("ids", "source", "raw", "request", "organization_id", "hook"))
+_OWN = frozenset(("ids", "source", "raw", "request", "organization_id", "hook", "hop", "attempt", "generation"))
 """Fields that the server fills in, or that only it can know."""
 _CALL = ("id", "name", "arguments")
 _ONLY: Mapping[str, frozenset[str]] = {
