@@ -156,6 +156,7 @@ async def test_calls_in_flight_are_settled_in_any_order():
     assert (await run.settle_call("c1", error="No such file.")).result.error == "No such file."
     await run.end("Done.")
     assert host.ended() == [("c3", "ok"), ("c0", "ok"), ("c4", "ok"), ("c1", "error"), ("c2", "cancelled")]
+    assert (run.result.reply, run.result.messages[-1].content) == ("Done.", "Done.")
     assert len(host.told(ToolStarted)) == 5
 
 

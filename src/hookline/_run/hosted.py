@@ -242,10 +242,11 @@ class HostedBatch(Batch):
             await self._after(0)
         if self.retry is None:
             self._loop.repeated.pop(self._given, None)
-        call = self.pending.call
-        engine.run_state.open_calls(
-            Message("assistant", "", (replace(call, arguments=self.pending.request.arguments),))
-        )
+        if self._loop.is_finishing:
+            self.of_reply = 0  # the transcript ends with the reply, and not with calls that were never made
+        else:
+            call = replace(self.pending.call, arguments=self.pending.request.arguments)
+            engine.run_state.open_calls(Message("assistant", "", (call,)))
         self._append_results()
         if isinstance(self.cause, RunEndedError):
             await engine.note_cause(self.cause)
@@ -334,6 +335,7 @@ class HostedLoop(Loop):
         """The context of the run, in which questions are answered."""
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.calls: list[HostedCall] = []
+        self.is_finishing = False
         self._ending: asyncio.Future[tuple[str | None, BaseException | None]] | None = None
         self._answer: asyncio.Future[str] | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -462,6 +464,7 @@ class HostedLoop(Loop):
     async def _finish(self) -> AgentResult[Any]:
         """Finish the run. Calls without a result count as cancelled."""
         self.calls.clear()
+        self.is_finishing = True
         if tasks := [task for task in self._tasks if not task.done()]:
             for task in tasks:
                 task.cancel()

@@ -197,12 +197,13 @@ def _last(files: Sequence[Path], records: Sequence[str | os.PathLike[str]], refu
 def _read(file: Path, id: str) -> LocatedRun | None:
     if not file.exists():
         return None
-    account = Account()
+    account, found = Account(), None
     for run in read_runs([file], account=account):
         for each in run.tree():
-            if each.id == id:
-                return LocatedRun(Found(each, list(map(str, account.entries()))), file, run.id)
-    return None
+            if each.id == id:  # the last record of several
+                found = LocatedRun(Found(each, []), file, run.id)
+    notes = list(map(str, account.entries()))
+    return None if found is None else found._replace(found=Found(found.found.run, notes))
 
 
 def _last_of(file: Path) -> LocatedRun:

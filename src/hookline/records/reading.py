@@ -15,7 +15,7 @@ import msgspec
 from .._base.errors import NotInstalledError
 from .._base.frozen import EMPTY, History
 from .._kernel.payloads import ErrorReport, ModelReply, ModelRequest, ToolCallRequest
-from .._kernel.points import POINTS
+from .._kernel.points import AFTER_TOOL, POINTS
 from .._kernel.state import AgentResult
 from .._kernel.values import Ids, Message, ToolSpec
 from .._sensitive.encryption import DataKeyError, open_lines
@@ -647,6 +647,9 @@ def joined(parts: Sequence[RecordedRun]) -> RecordedRun:
         whole.nested += part.nested
         whole.labels += part.labels
         whole.hooks, whole.end = part.hooks, part.end
+        if part.end is not None and part.end.status:
+            calls = sum(moment.point == AFTER_TOOL for moment in whole.moments)
+            whole.end = part.end.replace(tool_calls=calls, elapsed=part.end.elapsed + seconds)
     return whole
 
 

@@ -15,6 +15,7 @@ from hookline.adapters.claude_code.protocol import ToolMap
 from hookline.adapters.coding_agents.codecs import codec_of
 from hookline.adapters.coding_agents.judge import Judge
 from hookline.adapters.coding_agents.rules import Rules
+from hookline.hooks import ObservabilityHook
 from hookline.stores import RunStore, run_stats
 
 from ..build import TASK, Scene
@@ -42,17 +43,19 @@ class ClaudeHook(Door):
     async def tell(self, vector: Vector, folder: Path) -> Story:
         scene = Scene(vector, folder)
         claude = ClaudeCode(scene, self.rules)
-        self.rules.registry.extend(scene.hooks)
         with closing(RunStore(folder / "runs.db")) as store:
-            self.rules.projects = (store,)
+            listing = ObservabilityHook(store)
+            hooks = [*scene.hooks, listing]
+            self.rules.registry.extend(hooks)
             try:
                 await claude.run()
             except StoppedError:
                 pass
             finally:
-                self.rules.projects = ()
-                for hook in scene.hooks:
+                await claude.judge.close()
+                for hook in hooks:
                     self.rules.registry.unregister(hook)
+            assert listing.flush(10)
             refused = [
                 Refusal(each.hook, each.point, each.verb, each.tool, each.reason)
                 for each in run_stats(store).refusals
