@@ -14,6 +14,7 @@ from hookline.points import (
     BEFORE_PROMPT_BUILD,
     BEFORE_STEP,
     BEFORE_TOOL,
+    ON_ERROR,
     ON_RUN_END,
     ON_RUN_START,
     ON_STOP,
@@ -157,6 +158,68 @@ async def test_a_hook_keeps_a_run_going_and_changes_its_reply(tmp_path):
         assert (ended["action"], ended["payload"], ended["changed"]) == ("allow", {"reply": "Bye. -- me"}, True)
         listed = await ann.run(run)
         assert (listed["status"], listed["reply"], listed["task"]) == ("completed", "Bye. -- me", "Greet.")
+
+
+async def test_a_call_without_a_result_counts_as_cancelled_and_the_run_keeps_its_reply(tmp_path):
+    async with deciding(tmp_path) as server:
+        ann = server.caller()
+        await ann.call("read", id="c1")
+        ended = await ann.ask("on_run_end", reply="Done.")
+        assert ended["payload"] == {"reply": "Done."}
+        assert (await ann.run(ended["run"]))["reply"] == "Done."
+        (call,) = events_of(await told(ann, ended["run"]), "tool_ended")
+        assert call["outcome"] == "cancelled"
+
+
+async def test_a_program_reports_the_failure_of_its_run(tmp_path):
+    async with deciding(tmp_path) as server:
+        ann = server.caller()
+        failure = {"where": "framework", "type": "OSError", "message": "no space left"}
+        ended = await ann.ask("on_run_end", reply="", errors=[failure])
+        assert ended["action"] == "allow"
+        listed = await ann.run(ended["run"])
+        assert (listed["status"], listed["error"]) == ("failed", "ReportedError: no space left")
+
+
+async def test_a_failed_model_call_is_made_again_as_often_as_in_a_run(tmp_path):
+    @hook(ON_ERROR)
+    def again(ctx, failure):
+        return HookResult.retry(f"attempt {failure.attempt}")
+
+    async with deciding(tmp_path, agent_of(again)) as server:
+        ann, failure = server.caller(), {"where": "model", "type": "OverloadedError", "message": "later"}
+        answers = []
+        for _ in range(3):
+            await ann.ask("before_llm")
+            answers.append(await ann.ask("on_error", where="model", errors=[failure]))
+        assert [each.get("note") or each["kind"] for each in answers] == ["attempt 1", "attempt 2", "retry_limit"]
+
+
+async def test_a_result_is_wanted_again_as_often_as_in_a_run(tmp_path):
+    @guard(AFTER_TOOL)
+    def again(ctx, result):
+        return HookResult.retry(f"attempt {result.attempt}")
+
+    async with deciding(tmp_path, agent_of(again)) as server:
+        ann, answers = server.caller(), []
+        for _ in range(3):
+            await ann.call("read", id="c1")
+            answers.append(await ann.result("c1", "read", "text"))
+        assert [each.get("note") or each["kind"] for each in answers] == ["attempt 1", "attempt 2", "retry_limit"]
+
+
+async def test_a_tool_that_a_hook_withdrew_does_not_run_in_that_step(tmp_path):
+    @hook(BEFORE_LLM)
+    def no_mail(ctx, request):
+        return request.replace(tools=[tool for tool in request.tools if tool.name != "send"])
+
+    async with deciding(tmp_path, agent_of(no_mail)) as server:
+        ann = server.caller()
+        answer = await ann.ask("before_llm", tools=[{"name": "send"}, {"name": "read"}])
+        assert [tool["name"] for tool in answer["payload"]["tools"]] == ["read"]
+        assert (await ann.call("read"))["action"] == "allow"
+        refused = await ann.call("send")
+        assert (refused["action"], refused["reason"]) == ("block", "The tool 'send' is not available in this step.")
 
 
 async def test_a_run_that_a_hook_ended_stays_ended_until_the_next_task(tmp_path):
