@@ -390,6 +390,10 @@ def test_a_unit_of_systemd_starts_a_command_that_there_is(block):
 @pytest.mark.parametrize("block", of_kind("yaml"), ids=str)
 def test_the_commands_of_a_workflow_exist_with_their_options(block):
     yaml = pytest.importorskip("yaml")
+    if block.page == "docs/guides/decide.md":  # `make test-kits` runs LiteLLM itself
+        (guardrail,) = yaml.safe_load(block.text)["guardrails"]
+        assert guardrail["litellm_params"]["guardrail"] == "generic_guardrail_api"
+        return
     jobs = yaml.safe_load(block.text)["jobs"].values()
     commands = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
     calls = [call for command in commands for call in hookline_calls(command) if command.startswith("hookline")]
