@@ -10,6 +10,7 @@ from hookline.hooks import SpendingLimit
 from hookline.points import (
     AFTER_LLM,
     AFTER_TOOL,
+    APPROVAL_REQUESTED,
     BEFORE_LLM,
     BEFORE_PROMPT_BUILD,
     BEFORE_STEP,
@@ -513,6 +514,48 @@ async def test_a_question_that_is_sent_again_is_judged_once(tmp_path):
         other = await ann.client.post("/decide", json=body | {"session": "new"}, headers=headers)
         assert (other.status_code, other.json()["error"]["code"]) == (409, "other_request")
         assert (await server.caller("ben").call("read"))["action"] == "allow"
+
+
+async def test_answers_are_remembered_within_a_limit(tmp_path, monkeypatch):
+    judged = []
+
+    @guard(BEFORE_TOOL)
+    def note(ctx, request):
+        judged.append(request.id)
+
+    monkeypatch.setattr("hookline.server.decide.sessions.KEPT_BYTES", 1500)
+    async with deciding(tmp_path, agent_of(note)) as server:
+        ann = server.caller()
+        for key in ("one", "two", "two", "one"):
+            arguments = {"text": "x" * 1000}
+            body = {
+                "point": "before_tool",
+                "session": "s",
+                "payload": {"id": key, "name": "read", "arguments": arguments},
+            }
+            await ann.client.post("/decide", json=body, headers={**ann.headers, "idempotency-key": key})
+        assert judged == ["one", "two", "one"]
+
+
+async def test_an_approver_without_a_store_does_not_hold_the_request(tmp_path, monkeypatch):
+    asked = asyncio.Event()
+
+    @guard(BEFORE_TOOL)
+    def ask(ctx, request):
+        return HookResult.ask("Really?")
+
+    @hook(APPROVAL_REQUESTED)
+    async def chat(ctx, request):
+        await asked.wait()
+        return HookResult.approve(by="ben")
+
+    monkeypatch.setattr("hookline.server.decide.hosting.STORE_SECONDS", 0.0)
+    async with deciding(tmp_path, agent_of(ask, chat)) as server:
+        ann = server.caller()
+        answer = await ann.call("read")
+        assert (answer["action"], answer["approval"]["id"]) == ("ask", "")
+        asked.set()
+        assert (await ann.again(answer))["action"] == "allow"
 
 
 async def test_questions_need_the_right_to_run(tmp_path):

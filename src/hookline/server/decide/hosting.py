@@ -36,6 +36,8 @@ replace = msgspec.structs.replace
 
 LEFT = "nobody asks about this run any more"
 """Why a run is cancelled whose caller has left it, if a hook would keep it going."""
+STORE_SECONDS = 2.0
+"""Seconds that an asked call may take until it is in the store of approvals. Other approvers have no store."""
 LITELLM = "litellm"
 """The ``transport`` of the runs of LiteLLM."""
 REJECTED = "This was rejected. Try again."
@@ -341,16 +343,17 @@ class Decision:
     def __init__(self, id: str, owner: str, run: DecidedRun, asked: Asked, seconds: float) -> None:
         self.id = id
         self.owner = owner
-        self.run = run
         self.asked = asked
+        self._run: DecidedRun | None = run
         self._seconds = seconds
         self._limit: asyncio.Timeout | None = None
         self._left = 0.0
         self._pending: PendingApproval | None = None
         self._waiters: list[asyncio.Future[None]] = []
+        self._run_id = run.id
         run.begin_question()
-        self._work = asyncio.create_task(self._judge())
-        self._work.add_done_callback(self._wake)
+        self._work = asyncio.create_task(self._judge(run))
+        self._work.add_done_callback(self._on_done)
 
     def add_event(self, event: Event) -> None:
         """Note whether the call waits for people: their time is not that of the hooks."""
@@ -373,24 +376,34 @@ class Decision:
         """Return the answer; ``ask`` if the call still waits for people after ``seconds``."""
         until = time.monotonic() + seconds
         while not self._work.done():
-            left = until - time.monotonic()
             pending = self._pending
-            if pending is not None and left <= 0 and pending.id:
-                return Ask(run=self.run.id, decision=self.id, approval=pending)
+            left = until - time.monotonic() + (0.0 if pending is None or pending.id else STORE_SECONDS)
+            if pending is not None and left <= 0:
+                return Ask(run=self._run_id, decision=self.id, approval=pending)
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
-            await asyncio.wait((waiter,), timeout=None if pending is None or not pending.id else left)
+            await asyncio.wait((waiter,), timeout=None if pending is None else max(left, 0.0))
         return self._work.result()
 
-    def _wake(self, _: object = None) -> None:
+    def touch(self) -> None:
+        """Note that the caller still asks."""
+        if self._run is not None:
+            self._run.touch()
+
+    def _on_done(self, _: object) -> None:
+        """Keep the answer only: the run and the payload may be large."""
+        self._run = None
+        self.asked = self.asked._replace(payload=None)
+        self._wake()
+
+    def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def _judge(self) -> Answer:
+    async def _judge(self, run: DecidedRun) -> Answer:
         """Judge the question. Whatever goes wrong, the answer lets nothing happen."""
-        run = self.run
         try:
             async with asyncio.timeout(self._seconds) as self._limit:
                 return await run.judge(self)

@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from ..._kernel.points import ON_RUN_START
 from ..._run.environment import make_id
@@ -14,12 +15,14 @@ from ...stores.callers import Caller
 from ..concurrency import KeyedLocks
 from ..errors import BusyError, ConflictError, IdempotencyError, ServiceError
 from ..runs import RunService
-from .answers import Answer
+from .answers import Answer, Ask
 from .hosting import DecidedRun, Decision
 from .questions import Asked
 
 KEPT = 10_000
 """Number of questions whose answers are kept, so that they can be asked for again."""
+KEPT_BYTES = 64_000_000
+"""Size in bytes of the questions with an idempotency key whose answers are kept."""
 SWEEP_SECONDS = 5.0
 """Interval in seconds at which sessions without questions are looked for."""
 
@@ -29,6 +32,14 @@ class UnknownDecisionError(ServiceError):
 
     code = "unknown_decision"
     status = 404
+
+
+class _Keyed(NamedTuple):
+    """A question with an idempotency key: its digest, its size, and the decision about it."""
+
+    digest: bytes
+    size: int
+    begun: asyncio.Future[Decision]
 
 
 class Sessions:
@@ -46,7 +57,8 @@ class Sessions:
         """The number of open sessions of each caller."""
         self._opening = KeyedLocks()
         self._decisions: OrderedDict[str, Decision] = OrderedDict()
-        self._keys: OrderedDict[tuple[str, str], tuple[bytes, asyncio.Future[Decision]]] = OrderedDict()
+        self._keys: OrderedDict[tuple[str, str], _Keyed] = OrderedDict()
+        self._key_bytes = 0
         self._sweeping: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -58,11 +70,6 @@ class Sessions:
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.wait([self._sweeping])
-
-    @property
-    def count(self) -> int:
-        """The number of open sessions."""
-        return len(self._runs)
 
     async def ask(
         self, caller: Caller, asked: Asked, correlation_id: str, transport: str, *, key: str = "", body: bytes = b""
@@ -82,7 +89,12 @@ class Sessions:
             StoreError: a run that begins cannot be stored.
         """
         decision = await self._keyed(caller, key, body, lambda: self._begin(caller, asked, correlation_id, transport))
-        return await decision.answer(asked.wait)
+        answer = await decision.answer(asked.wait)
+        if isinstance(answer, Ask):  # the caller will ask for it again
+            self._decisions[decision.id] = decision
+            if len(self._decisions) > KEPT:
+                self._decisions.popitem(last=False)
+        return answer
 
     async def again(self, id: str, caller: Caller, seconds: float) -> tuple[Asked, Answer]:
         """Return an earlier question and its answer, and wait for it at most ``seconds``.
@@ -95,7 +107,7 @@ class Sessions:
             raise UnknownDecisionError(
                 f"there is no decision {id!r:.80}: treat it as blocked, and ask again if the action is still wanted"
             )
-        decision.run.touch()
+        decision.touch()
         return decision.asked, await decision.answer(seconds)
 
     async def _keyed(self, caller: Caller, key: str, body: bytes, begin: Callable[[], Awaitable[Decision]]) -> Decision:
@@ -103,26 +115,27 @@ class Sessions:
             return await begin()
         digest, known = hashlib.sha256(body).digest(), self._keys.get((caller.id, key))
         if known is not None:
-            if known[0] != digest:
+            if known.digest != digest:
                 raise IdempotencyError("this Idempotency-Key was used for a different question: use a new key for each")
-            return await asyncio.shield(known[1])
+            return await asyncio.shield(known.begun)
         begun: asyncio.Future[Decision] = asyncio.ensure_future(begin())
-        self._keys[caller.id, key] = digest, begun
-        if len(self._keys) > KEPT:
-            self._keys.popitem(last=False)
+        self._keys[caller.id, key] = _Keyed(digest, len(body), begun)
+        self._key_bytes += len(body)
+        while len(self._keys) > KEPT or (self._key_bytes > KEPT_BYTES and len(self._keys) > 1):
+            self._forget(next(iter(self._keys)))
         try:
             return await asyncio.shield(begun)
         except Exception:
-            self._keys.pop((caller.id, key), None)  # nothing was judged: the question may be asked again
+            self._forget((caller.id, key))  # nothing was judged: the question may be asked again
             raise
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        if (keyed := self._keys.pop(key, None)) is not None:
+            self._key_bytes -= keyed.size
 
     async def _begin(self, caller: Caller, asked: Asked, correlation_id: str, transport: str) -> Decision:
         run = await self._run_of(caller, asked, correlation_id, transport)
-        decision = Decision(make_id("decision"), caller.id, run, asked, self._options.decide_seconds)
-        self._decisions[decision.id] = decision
-        if len(self._decisions) > KEPT:
-            self._decisions.popitem(last=False)
-        return decision
+        return Decision(make_id("decision"), caller.id, run, asked, self._options.decide_seconds)
 
     async def _run_of(self, caller: Caller, asked: Asked, correlation_id: str, transport: str) -> DecidedRun:
         """Return the open run of a session. A task begins a new one, and so does the first question.
