@@ -136,7 +136,7 @@ def _print(proposal: Proposal) -> None:
         ),
         Text(),
     )
-    has_attacks = bool(proposal.judged.stopped.of)
+    has_attacks = bool(proposal.judged.stopped.total)
     rows = [
         (f"{counted(len(proposal.rules), 'rule')}", *_figures(proposal.judged)),
         ("tool names alone", *_figures(proposal.allow_list)),
@@ -172,9 +172,9 @@ def _figures(judged: Judged) -> tuple[str, str, str, str]:
     from ..suggest.certainty import percent
 
     costs, stopped = judged.interrupted, judged.stopped
-    interval = f"{percent(costs.low)} to {percent(costs.high)}" if costs.of else ""
+    interval = f"{percent(costs.low)} to {percent(costs.high)}" if costs.total else ""
     a_day = "" if judged.by_day is None else f"{judged.by_day:.2g}"
-    return f"{costs.hits:,} of {costs.of:,}", interval, a_day, f"{stopped.hits:,} of {stopped.of:,}"
+    return f"{costs.hits:,} of {costs.total:,}", interval, a_day, f"{stopped.hits:,} of {stopped.total:,}"
 
 
 def _row(each: ProposedRule) -> tuple[object, ...]:
@@ -183,6 +183,6 @@ def _row(each: ProposedRule) -> tuple[object, ...]:
         printable(each.name, keep=""),
         short(each.what, 60),
         f"{each.calls:,}",
-        f"{costs.hits:,} of {costs.of:,}",
-        f"{stopped.hits:,}" if stopped.of else "",
+        f"{costs.hits:,} of {costs.total:,}",
+        f"{stopped.hits:,}" if stopped.total else "",
     )

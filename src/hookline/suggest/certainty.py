@@ -19,22 +19,22 @@ Z = 1.96
 
 
 class Share(Frozen, frozen=True):
-    """``hits`` of ``of``, and the interval of 95 %."""
+    """``hits`` of ``total``, and the interval of 95 %."""
 
     hits: int = 0
-    of: int = 0
+    total: int = 0
     low: float = 0.0
     high: float = 1.0
 
     @property
     def value(self) -> float | None:
         """The share; ``None`` of nothing."""
-        return self.hits / self.of if self.of else None
+        return self.hits / self.total if self.total else None
 
     def __str__(self) -> str:
-        if not self.of:
+        if not self.total:
             return "no calls"
-        return f"{percent(self.hits / self.of)} ({percent(self.low)} to {percent(self.high)})"
+        return f"{percent(self.hits / self.total)} ({percent(self.low)} to {percent(self.high)})"
 
 
 def percent(share: float) -> str:

@@ -164,9 +164,9 @@ def headline(proposal: Proposal) -> str:
     if not proposal.rules:
         return "No rule pays."
     costs = found.interrupted
-    text = f"{counted(len(proposal.rules), 'rule')} would interrupt {costs.hits:,} of {costs.of:,} later calls"
-    if costs.of:
-        text += f", {percent(costs.hits / costs.of)}"
-    if found.stopped.of:
-        text += f", and stop {found.stopped.hits:,} of {counted(found.stopped.of, 'attack')}"
+    text = f"{counted(len(proposal.rules), 'rule')} would interrupt {costs.hits:,} of {costs.total:,} later calls"
+    if costs.total:
+        text += f", {percent(costs.hits / costs.total)}"
+    if found.stopped.total:
+        text += f", and stop {found.stopped.hits:,} of {counted(found.stopped.total, 'attack')}"
     return f"{text}."

@@ -35,12 +35,12 @@ def _head(proposal: Proposal) -> Iterator[str]:
     yield from _comment(f"judged by {_part(proposal.later)}, which no rule was learned from or chosen by:")
     for name, found in (("these rules", proposal.judged), ("a list of tool names alone", proposal.allow_list)):
         text = (
-            f"  {name}: {found.interrupted.hits:,} of {found.interrupted.of:,} calls interrupted, {found.interrupted}"
+            f"  {name}: {found.interrupted.hits:,} of {found.interrupted.total:,} calls interrupted, {found.interrupted}"
         )
         if found.by_day is not None:
             text += f", {found.by_day:.2g} a day"
-        if found.stopped.of:
-            text += f"; {found.stopped.hits:,} of {found.stopped.of:,} attacks stopped"
+        if found.stopped.total:
+            text += f"; {found.stopped.hits:,} of {found.stopped.total:,} attacks stopped"
         yield from _comment(text)
     if proposal.left_out:
         yield from _comment(f"{counted(len(proposal.left_out), 'other rule')} did not pay; the report says why.")
@@ -61,13 +61,13 @@ def _evidence(each: ProposedRule) -> Iterator[str]:
     tool = "every call" if each.rule.tools == ("*",) else each.rule.tools[0]
     yield from _comment(f"{tool}: {each.what}. Seen {counted(each.calls, 'time')} in {counted(each.runs, 'run')}.")
     found = each.judged
-    if found.interrupted.of:
-        of = counted(found.interrupted.of, "later call")
+    if found.interrupted.total:
+        of = counted(found.interrupted.total, "later call")
         costs = f"Of {of}, it interrupts {found.interrupted.hits:,}: {found.interrupted}."
     else:
         costs = "No later call judges it."
-    if found.stopped.of:
-        costs += f" It stops {found.stopped.hits:,} of {counted(found.stopped.of, 'attack')}."
+    if found.stopped.total:
+        costs += f" It stops {found.stopped.hits:,} of {counted(found.stopped.total, 'attack')}."
     yield from _comment(costs)
     if each.exception_count:
         yield from _comment(f"{counted(each.exception_count, 'exception')}:")
