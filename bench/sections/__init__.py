@@ -32,6 +32,7 @@ from . import (
     server,
     small_models,
     start,
+    suggested,
     telemetry,
     versions,
     watched,
@@ -73,6 +74,7 @@ SECTIONS: dict[str, Section] = {
         small_models,
         agentdojo_,
         wordings,
+        suggested,
         injected,
     )
 }

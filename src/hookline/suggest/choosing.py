@@ -11,9 +11,12 @@ import msgspec
 from .._base.frozen import any_digest
 from ..hooks._rules.conditions import Condition, EvaluationError, Situation
 from .calls import Call
-from .certainty import Share, share_of, simple_share
+from .certainty import Share, percent, share_of, simple_share
 from .learning import Candidate
 from .report import Judged, Part
+
+MOST = 0.25
+"""A rule that interrupts a larger share of the calls of its tool, and stops no attack, does not say what is usual."""
 
 
 class Judge:
@@ -69,11 +72,13 @@ class Sample:
             self._places.setdefault(call.tool, []).append(place)
         self.part = part_of(good, len(attacks))
 
+    def calls_of(self, tool: str) -> Sequence[int]:
+        """Return the positions of the good calls of a tool; ``*`` for all."""
+        return range(len(self.good)) if tool == "*" else self._places.get(tool, ())
+
     def interrupted(self, judge: Judge) -> frozenset[int]:
         """Return the positions of the good calls that a rule interrupts."""
-        tool = judge.candidate.tool
-        places: Iterable[int] = range(len(self.good)) if tool == "*" else self._places.get(tool, ())
-        return frozenset(place for place in places if judge(self.good[place]))
+        return frozenset(place for place in self.calls_of(judge.candidate.tool) if judge(self.good[place]))
 
     def stopped(self, judge: Judge) -> frozenset[int]:
         """Return the positions of the attacks that a rule stops."""
@@ -125,6 +130,14 @@ def ranked(judges: Sequence[Judge], sample: Sample) -> tuple[list[Ranked], list[
     no further one, the candidate with the fewest interruptions, and the most calls that it was learned from.
     """
     rest = [Ranked(judge, sample.interrupted(judge), sample.stopped(judge)) for judge in judges]
+    unjudged = [each for each in rest if not each.stopped and not sample.calls_of(each.judge.candidate.tool)]
+    for each in unjudged:
+        each.why_not = "no later call is one of its tool, so what it costs is not known"
+        rest.remove(each)
+    often = [each for each in rest if not each.stopped and _own_share(each, sample) > MOST]
+    for each in often:
+        each.why_not = f"it interrupts {percent(_own_share(each, sample))} of the calls of its tool"
+        rest.remove(each)
     order: list[Ranked] = []
     interrupted: frozenset[int] = frozenset()
     stopped: frozenset[int] = frozenset()
@@ -143,7 +156,11 @@ def ranked(judges: Sequence[Judge], sample: Sample) -> tuple[list[Ranked], list[
     for each in rest:
         if not each.why_not:
             each.why_not = f"it interrupts {len(each.interrupted):,} calls, and stops no attack that others do not stop"
-    return order, rest
+    return order, [*rest, *often, *unjudged]
+
+
+def _own_share(each: Ranked, sample: Sample) -> float:
+    return len(each.interrupted) / max(1, len(sample.calls_of(each.judge.candidate.tool)))
 
 
 def _worth(each: Ranked, interrupted: frozenset[int], stopped: frozenset[int]) -> tuple[float, int]:

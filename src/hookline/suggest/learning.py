@@ -32,6 +32,8 @@ REDACTED = re.compile(r"\*\*\*|\[[a-z][a-z0-9_ -]*(?::\w+)?\]|…\(\+\d+\)$")
 """How values look in records in which sensitive parts were replaced, or that were cut."""
 _DOMAIN = re.compile(r"[^@\s]+@([A-Za-z0-9.-]+\.[A-Za-z]{2,})")
 _HAS_PATH_NAME = re.compile(r"(?:^|_)(?:path|file|filename|folder|directory|dir|cwd)$")
+MANY_RUNS = 20
+"""Runs after which "once in a conversation" is a habit. Other limits are twice what was seen."""
 _LONG = 60
 """Texts that are longer on average are read as prose, whose size is limited."""
 
@@ -219,29 +221,34 @@ def _exact(argument: _Argument, items: Sequence[Any], *, is_closed: bool = False
     if is_closed and len(distinct) > 1:
         return  # true and false
     new = _novelty(argument, items)
+    if new and all(isinstance(item, str) for item in items):
+        named, known = _unnamed(argument)
+        if named <= NEW and named <= new / 2:
+            ask = f"!({{0}} in {literals(known)}) && !task.contains({{0}})" if known else "!task.contains({0})"
+            what = f"is {_listed_or_number(known)}, or named in the task" if known else "is named in the task"
+            message = f"{argument.name} is neither named in the task nor a usual value."
+            yield _about(argument, "known or named", ask, what, message, reads_task=True)
+            return
     if new <= NEW and len(distinct) <= MAX_LISTED and all(literal(value) is not None for value in values.values()):
         listed = sorted(values.values(), key=lambda value: (type(value).__name__, value if value is not None else 0))
-        ask = f"!({{0}} in {literals(listed)})"
-        what = f"is {_listed(listed)}" if len(listed) < 4 else f"is one of {len(listed)} values"
-        yield _about(argument, "values", ask, what, f"{argument.name} has a value that no earlier call had.")
-    if new == 0 or not all(isinstance(item, str) for item in items):
-        return
+        message = f"{argument.name} has a value that no earlier call had."
+        yield _about(argument, "values", f"!({{0}} in {literals(listed)})", f"is {_listed_or_number(listed)}", message)
+
+
+def _unnamed(argument: _Argument) -> tuple[float, list[str]]:
+    """Return the share of calls whose value occurs in one run only and is not in its task, and the usual values."""
     runs: dict[str, set[Any]] = defaultdict(set)
     for call, given in zip(argument.calls, argument.values, strict=True):
         for item in given:
             runs[item].add(call.run.tree)
     usual = sorted(runs, key=lambda item: (-len(runs[item]), item))
     known = sorted(item for item in usual[:MAX_KNOWN] if len(runs[item]) > 1)
+    listed = set(known)
     unnamed = sum(
-        any(len(runs[item]) < 2 and item not in call.run.task for item in given)
+        any(item not in listed and item not in call.run.task for item in given)
         for call, given in zip(argument.calls, argument.values, strict=True)
     )
-    if unnamed / len(argument.calls) > min(NEW, new):
-        return
-    ask = f"!({{0}} in {literals(known)}) && !task.contains({{0}})" if known else "!task.contains({0})"
-    what = f"is {'one of ' + counted(len(known), 'value') + ', or ' if known else ''}named in the task"
-    message = f"{argument.name} is neither named in the task nor a usual value."
-    yield _about(argument, "known or named", ask, what, message, reads_task=True)
+    return unnamed / len(argument.calls), known
 
 
 def _novelty(argument: _Argument, items: Sequence[Any]) -> float:
@@ -262,8 +269,10 @@ def _key_of(value: Any) -> Hashable:
     return value if type(value) is str else (type(value), value)
 
 
-def _listed(values: Iterable[Any]) -> str:
-    return " or ".join(shorten(literal(value) or "", 40) for value in values)
+def _listed_or_number(values: Sequence[Any]) -> str:
+    if len(values) < 4:
+        return " or ".join(shorten(literal(value) or "", 40) for value in values)
+    return f"one of {len(values)} values"
 
 
 def _range(argument: _Argument, items: Sequence[float]) -> Iterator[Candidate]:
@@ -382,33 +391,38 @@ def _about(
 
 def _rates(tool: str, calls: Sequence[Call]) -> Iterator[Candidate]:
     most = max(call.own for call in calls) + 1
-    limit = int(round_up(most))
-    if most > 1 or len({call.run.tree for call in calls}) >= 20:
-        yield Candidate(
-            "calls a run",
-            tool,
-            f"count({quoted(tool)}) >= {limit}",
-            f"is called at most {limit} times in a conversation" if limit > 1 else "is called once in a conversation",
-            f"{tool} was called {counted(limit, 'time')} in this conversation.",
-            key=lambda call: min(call.own, limit),
-            situation=lambda call: Situation({}, [_entry(tool)] * min(call.own, limit)),
-            learned=calls,
-        )
+    is_single = most == 1 and len({call.run.tree for call in calls}) >= MANY_RUNS
+    limit = 1 if is_single else int(round_up(2 * most))
+    yield Candidate(
+        "calls a run",
+        tool,
+        f"count({quoted(tool)}) >= {limit}",
+        "is called once in a conversation" if is_single else f"{_at_most(most, limit)} in a conversation",
+        f"{tool} was called {counted(limit, 'time')} in this conversation.",
+        key=lambda call: min(call.own, limit),
+        situation=lambda call: Situation({}, [_entry(tool)] * min(call.own, limit)),
+        learned=calls,
+    )
     times = [call.time for call in calls if call.time]
     if len(times) < len(calls) or max(times) - min(times) < 3 * DAY:
         return
-    daily = int(round_up(max(call.day for call in calls) + 1))
+    most = max(call.day for call in calls) + 1
+    daily = int(round_up(2 * most))
     window = Window(tool, DAY)
     yield Candidate(
         "calls a day",
         tool,
         f"count({quoted(tool)}, duration('24h')) >= {daily}",
-        f"is called at most {daily} times a day for a caller",
+        f"{_at_most(most, daily)} a day for a caller",
         f"{tool} was called {counted(daily, 'time')} for this caller in 24 hours.",
         key=lambda call: min(call.day, daily),
         situation=lambda call: Situation({}, (), {window: min(call.day, daily)}),
         learned=calls,
     )
+
+
+def _at_most(most: int, limit: int) -> str:
+    return f"is called at most {counted(most, 'time')} (the limit is {limit})"
 
 
 def _entry(tool: str, arguments: Mapping[str, Any] = {}) -> Mapping[str, Any]:

@@ -34,9 +34,8 @@ def _head(proposal: Proposal) -> Iterator[str]:
     yield from _comment(f"Learned from {_part(proposal.learned)}; chosen by {_part(proposal.chosen)};")
     yield from _comment(f"judged by {_part(proposal.later)}, which no rule was learned from or chosen by:")
     for name, found in (("these rules", proposal.judged), ("a list of tool names alone", proposal.allow_list)):
-        text = (
-            f"  {name}: {found.interrupted.hits:,} of {found.interrupted.total:,} calls interrupted, {found.interrupted}"
-        )
+        costs = found.interrupted
+        text = f"  {name}: {costs.hits:,} of {costs.total:,} calls interrupted, {costs}"
         if found.by_day is not None:
             text += f", {found.by_day:.2g} a day"
         if found.stopped.total:
