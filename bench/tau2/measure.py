@@ -54,6 +54,9 @@ class Domain:
         splits = json.loads((data / name / "split_tasks.json").read_text())
         tasks = json.loads((data / name / "tasks.json").read_text())
         self.tasks = {split: [task for task in tasks if task["id"] in splits[split]] for split in ("train", "test")}
+        self.arguments: dict[str, dict[str, None]] = {}
+        for step in (step for task in tasks for step in self.steps(task)):
+            self.arguments.setdefault(step.tool, {}).update(dict.fromkeys(step.arguments))
 
     def steps(self, task: Json) -> list[Step]:
         """Return the expected calls of a task, each write after its lookups."""
@@ -134,8 +137,7 @@ class Domain:
                 db = deepcopy(self._small(steps)) if db is None else db
                 return self.answer(db, Step(name, arguments))
 
-            names = dict.fromkeys(key for step in steps if step.tool == name for key in step.arguments)
-            kind = inspect.Parameter.KEYWORD_ONLY
+            names, kind = self.arguments[name], inspect.Parameter.KEYWORD_ONLY
             given = [inspect.Parameter(key, kind, default=None, annotation=Any) for key in names]
             body.__signature__ = inspect.Signature(given)  # type: ignore[attr-defined]
             body.__annotations__ = dict.fromkeys(names, Any)
@@ -148,7 +150,7 @@ class Domain:
         about = task["user_scenario"]["instructions"]
         said = f"{about['reason_for_call']}\n{about['known_info'] or ''}"
         model = ScriptedModel([*(call(step.tool, **step.arguments) for step in steps), reply("Done.")])
-        tools = [tool(name) for name in dict.fromkeys(step.tool for step in steps)]
+        tools = [tool(name) for name in self.arguments]
         limits = Limits(steps=len(steps) + 5)
         Agent(self.name, llm=model, tools=tools, hooks=[*hooks, watch], limits=limits).run(said)
         return outcomes

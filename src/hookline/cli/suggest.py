@@ -148,6 +148,7 @@ def _print(proposal: Proposal) -> None:
         print_table(
             ("rule", "usual", "seen", "interrupts", "stops"),
             [_row(each) for each in proposal.rules],
+            keep=("rule",),
             right=("seen", "interrupts", "stops"),
         )
     for each in proposal.rules:
@@ -180,7 +181,7 @@ def _figures(judged: Judged) -> tuple[str, str, str, str]:
 def _row(each: ProposedRule) -> tuple[object, ...]:
     costs, stopped = each.judged.interrupted, each.judged.stopped
     return (
-        printable(each.name, keep=""),
+        short(each.name, 34),
         short(each.what, 60),
         f"{each.calls:,}",
         f"{costs.hits:,} of {costs.total:,}",

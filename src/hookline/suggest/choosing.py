@@ -139,9 +139,10 @@ def ranked(judges: Sequence[Judge], sample: Sample) -> tuple[list[Ranked], list[
         each.why_not = f"it interrupts {percent(_own_share(each, sample))} of the calls of its tool"
         rest.remove(each)
     order: list[Ranked] = []
+    covered: list[Ranked] = []
     interrupted: frozenset[int] = frozenset()
     stopped: frozenset[int] = frozenset()
-    rest.sort(key=lambda each: (len(each.interrupted), -each.judge.candidate.calls, each.name))
+    rest.sort(key=lambda each: (len(each.interrupted), *_place(each.judge.candidate), each.name))
     while rest:
         best = max(rest, key=lambda each: _worth(each, interrupted, stopped))
         rest.remove(best)
@@ -151,12 +152,21 @@ def ranked(judges: Sequence[Judge], sample: Sample) -> tuple[list[Ranked], list[
             rest.append(best)
             break  # the others do not pay either
         order.append(best)
+        for each in [each for each in rest if best.judge.candidate.covers(each.judge.candidate)]:
+            each.why_not = f"{best.name} says more"
+            rest.remove(each)
+            covered.append(each)
         interrupted |= best.interrupted
         stopped |= best.stopped
     for each in rest:
         if not each.why_not:
             each.why_not = f"it interrupts {len(each.interrupted):,} calls, and stops no attack that others do not stop"
-    return order, [*rest, *often, *unjudged]
+    return order, [*rest, *often, *covered, *unjudged]
+
+
+def _place(candidate: Candidate) -> tuple[int, int]:
+    """Return what comes first among rules that cost and stop the same: what many calls show, and what says more."""
+    return -candidate.calls, 0 if candidate.kind in ("values", "same value") else 1
 
 
 def _own_share(each: Ranked, sample: Sample) -> float:

@@ -38,13 +38,17 @@ _LONG = 60
 """Texts that are longer on average are read as prose, whose size is limited."""
 
 
+_OF_FORM = frozenset(("range", "hosts", "domains", "folders", "inside", "size"))
+
+
 class Candidate:
     """A rule that may be proposed.
 
     Args:
         kind: what it is about.
         tools: the tools whose calls it judges.
-        argument: the argument that it judges, if it is one.
+        argument: the argument that it judges, or the tool that comes before.
+        source: the tool that an argument must be known from.
         when: its condition.
         what: what is usual, in words, after the tool.
         message: what the model or the person reads.
@@ -62,15 +66,24 @@ class Candidate:
         message: str,
         *,
         argument: str = "",
+        source: str = "",
         key: Callable[[Call], Hashable],
         situation: Callable[[Call], Situation],
         learned: Sequence[Call],
     ) -> None:
         self.kind, self.tool, self.when, self.what, self.message = kind, tool, when, what, message
-        self.argument, self.key, self.situation = argument, key, situation
+        self.argument, self.source, self.key, self.situation = argument, source, key, situation
         self.calls, self.runs = len(learned), len({call.run.tree for call in learned})
         parts = [tool if tool != "*" else "all", argument, kind.replace(" ", "-")]
         self.name = re.sub(r"[^\w.-]", "_", ".".join(filter(None, parts)), flags=re.ASCII)[:80]
+
+    def covers(self, other: Candidate) -> bool:
+        """Whether it interrupts whatever another candidate interrupts, because it says more about the same."""
+        if self.tool != other.tool:
+            return False
+        if self.kind == "values":
+            return self.argument == other.argument and other.kind in _OF_FORM
+        return self.kind == "same value" and other.kind == "only after" and self.source == other.argument
 
     def judges(self, tool: str) -> bool:
         """Whether it is asked about calls of a tool."""
@@ -450,8 +463,15 @@ def _order(
             learned=own,
         )
     # As often as elsewhere, it would have been expected at least eight times: by chance, that is one in 3000.
-    never = [other for other in shares if not before[other] and shares[other] * len({c.run.tree for c in own}) >= 8]
-    for other in sorted(never):
+    # If that tool comes only after this one, it is the other rule once more.
+    runs = len({call.run.tree for call in own})
+    never = [
+        other
+        for other in shares
+        if not before[other] and shares[other] * runs >= 8 and not all(tool in call.seen for call in by_tool[other])
+    ]
+    if never:
+        other = max(never, key=lambda other: (shares[other], other))
         yield Candidate(
             "never after",
             tool,
@@ -513,6 +533,7 @@ def _same_values(argument: _Argument) -> Iterator[Candidate]:
         f"{name} is {other} of an earlier {tool}",
         f"{argument.tool}: {name} is not what an earlier {tool} was about.",
         argument=name,
+        source=tool,
         key=lambda call: (name in call.arguments, key in call.same),
         situation=situation,
         learned=argument.calls,
