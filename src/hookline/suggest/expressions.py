@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 _RESERVED = frozenset(
@@ -86,26 +86,33 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None and text not in _RESERVED
 
 
+_STEPS = (1, 2, 3, 5, 10)
+
+
 def round_up(value: float) -> float:
-    """Return the next number with two digits that is not smaller."""
-    return -_round_down(-value) if value < 0 else _rounded(value, math.ceil)
+    """Return the next of 1, 2, 3, 5, 10, 20, ... that is not smaller, so that a limit has room and is easy to read."""
+    if value <= 0:
+        return -round_down(-value)
+    unit = _unit(value)
+    return next((_times(step, unit) for step in _STEPS if _times(step, unit) >= value), value)
 
 
 def round_down(value: float) -> float:
-    """Return the next number with two digits that is not larger."""
-    return -_rounded(-value, math.ceil) if value < 0 else _round_down(value)
+    """Return the next of ..., 5, 3, 2, 1, 0.5 that is not larger."""
+    if not value:
+        return 0
+    if value < 0:
+        return -round_up(-value)
+    unit = _unit(value)
+    return next((_times(step, unit) for step in reversed(_STEPS) if _times(step, unit) <= value), value)
 
 
-def _round_down(value: float) -> float:
-    return _rounded(value, math.floor) if value >= 0 else -_rounded(-value, math.ceil)
+def _unit(value: float) -> int:
+    return math.floor(math.log10(value))
 
 
-def _rounded(value: float, how: Callable[[float], int]) -> float:
-    if value == 0 or (value < 100 and float(value).is_integer()):
-        return value
-    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
-    found = how(round(value / unit, 9)) * unit
-    return round(found, 12)
+def _times(step: int, exponent: int) -> float:
+    return step * 10**exponent if exponent >= 0 else step / 10**-exponent
 
 
 def number(value: float) -> str:
