@@ -584,6 +584,7 @@ class ForeignLoop(Loop):
             names = [spec.name for spec in request.tools]
             check_strict(self.engine.ids.agent, tools, self.engine.hooks.own())
             self.engine.hooks.warn_about_unmatched_globs(names)
+            self.engine.hooks.check_tools(request.tools)
         system, messages = _split(request.messages)
         if self._prompt is None:
             self.state.set_system_prompt(system)

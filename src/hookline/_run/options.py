@@ -448,6 +448,7 @@ class Preparation:
         if agent.unchecked_globs:
             agent.unchecked_globs = False
             hooks.warn_about_unmatched_globs([tool.name for tool in engine.tools])
+            hooks.check_tools([tool.spec for tool in engine.tools])
         return engine
 
     def _metadata(self) -> Mapping[str, Any]:

@@ -42,6 +42,7 @@ GROUPS = {
         "audit": "Verify, show or search audit logs, or create a key pair for signing.",
     },
     "Test rules on recorded runs": {
+        "rules": "Check, test and explain rules that are data, in files such as rules.toml.",
         "backtest": "Show which decisions would differ under other rules.",
         "coverage": "Show which tools and arguments no guard has looked at.",
         "suggest": "Propose rules from recorded runs, with what they would cost.",

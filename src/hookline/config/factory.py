@@ -275,6 +275,8 @@ def _with_defaults(hook: str | DeclaredHook, settings: Settings) -> str | Declar
     defaults = {name: (argument, settings.database) for name, argument in _STORE_ARGUMENTS.items()}
     defaults["SkillEvolverHook"] = "folder", settings.skills
     defaults["SpendingLimit"] = "store", settings.spending_file
+    if parse_reference(declared.use).is_data:
+        defaults[declared.use] = "store", settings.database
     if declared.args.get("path"):
         defaults["AuditLogHook"] = "index", settings.audit_index or ""
     argument, place = defaults.get(declared.use, ("", ""))

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from .._base.frozen import plain
 from .._base.own_files import OwnFile, register_own_file
+from .._kernel.errors import RegistrationError
 from .._kernel.hook import matches
 from .._kernel.payloads import ModelRequest, RunStart, ToolCallResult
 from .._kernel.results import HookResult
+from .._kernel.values import ToolSpec
 from ..stores.callers import user_of
 from ..stores.calls import KEEP_SECONDS, CallStore
 from ..stores.paths import default_calls_path
 from ._rules import file
-from ._rules.conditions import Condition, ConditionError, EvaluationError, Situation
-from ._rules.file import Example, RuleData, RulesError
-from ._rules.history import History, labels_of
+from ._rules.conditions import Condition, ConditionError, EvaluationError, Situation, Window, cel_value, chosen
+from ._rules.file import EVERY, TOOL_POINTS, Example, RuleData, RulesError
+from ._rules.history import Calls, Entry, History
 from ._support.tools import find_tool
 from .shadow_mode import shadow
+
+__all__ = ["Rule", "RuleFile", "RulesError", "load_rules"]
+
+log = logging.getLogger("hookline")
+
+Types = Mapping[str, str]
+"""The names and types of the arguments of a tool."""
 
 
 class Rule:
@@ -37,10 +45,11 @@ class Rule:
         self.name = data.name
         self.points = frozenset({data.point})
         self.phase = "rewrite" if data.then == "withhold" else "guard"
-        self.priority = data.priority - 1000 if data.then == "withhold" else data.priority
+        self.priority = data.priority - 10_000 if data.then == "withhold" else data.priority  # after all that change it
         self.on_failure = "block" if data.point == "before_tool" else "closed"
         self.label = data.label
-        if data.point in file.TOOL_POINTS:
+        self.reads_arguments = condition.arguments
+        if data.tools != EVERY:
             self.tools = data.tools
         register_own_file(self, OwnFile(str(place.rpartition(":")[0] or place), "rules of this program"))
 
@@ -49,20 +58,48 @@ class Rule:
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
         """Carry out the rule if its condition is true."""
-        if not self._holds(ctx, payload):
-            return None
-        if self.data.then == "block":
-            self._history.refuse(ctx, payload.id)
-        return self._result(payload)
+        return self._result() if self._holds(ctx, payload) else None
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """The calls of a caller that its condition counts."""
+        return self.condition.windows
+
+    def selects(self, tool: str) -> bool:
+        """Return whether it is about a tool."""
+        return matches(tool, self.data.tools)
 
     def applies(self, ctx: Any, result: ToolCallResult) -> bool:
         """Return whether a call gets the label of this rule."""
-        if not matches(result.name, self.data.tools):
+        if not self.selects(result.name):
             return False
         try:
             return self._holds(ctx, result)
         except EvaluationError:  # what cannot be judged is labelled
             return True
+
+    def check_tools(self, tools: Sequence[ToolSpec]) -> None:
+        """Check the arguments that the condition reads against the tools that the rule is about.
+
+        Other tools that match a glob may appear later, so for a rule with globs, a mistake is only a warning.
+
+        Raises:
+            RegistrationError: none of these tools has an argument, or it has another type.
+        """
+        selected = [tool for tool in tools if self.selects(tool.name)]
+        if self.data.point not in TOOL_POINTS or not selected:
+            return
+        found = file.joined_types(file.argument_types(tool.parameters) for tool in selected)
+        if found is None:
+            return
+        try:
+            self.condition.check_arguments(found)
+        except ConditionError as error:
+            message = f"{self.place}: rule {self.name!r}: {error}"
+            if any(set(glob) & set("*?[") for glob in self.data.tools):
+                log.warning("%s", message)
+            else:
+                raise RegistrationError(message) from error
 
     def try_example(self, example: Example) -> str:
         """Return what the rule does in an example: its verb, or ``pass``.
@@ -70,27 +107,25 @@ class Rule:
         Raises:
             EvaluationError: the condition has no value.
         """
-        if self.data.point in file.TOOL_POINTS and example.tool and not matches(example.tool, self.data.tools):
+        if self.data.point in TOOL_POINTS and example.tool and not self.selects(example.tool):
             return "pass"
         if example.agent and not matches(example.agent, self.data.agents):
             return "pass"
         return self.data.then if self.condition.holds(_situation_of(example, self.data, self.condition)) else "pass"
 
     def _holds(self, ctx: Any, payload: Any) -> bool:
-        if self.data.agents != ("*",) and not matches(ctx.agent_name, self.data.agents):
+        if self.data.agents != EVERY and not matches(ctx.agent_name, self.data.agents):
             return False
         condition = self.condition
-        entries: Sequence[Mapping[str, Any]] = ()
-        if condition.reads_history:
-            entries = self._history.of(ctx, getattr(payload, "id", ""))
+        reader = _Reader(ctx, payload, condition, self._history)
+        values = {name: _READERS[name](reader) for name in condition.names}
         counts = self._history.counts(ctx, payload.id) if condition.windows else None
-        values = {name: _READERS[name](ctx, payload, entries) for name in condition.names}
         try:
-            return condition.holds(Situation(values, entries, counts))
+            return condition.holds(Situation(values, reader.count, counts))
         except EvaluationError as error:
             raise EvaluationError(f"{self.place}: rule {self.name!r} has no answer: {error}") from None
 
-    def _result(self, payload: Any) -> HookResult:
+    def _result(self) -> HookResult:
         message, reason = self.data.message, self.data.reason or self.name
         match self.data.then:
             case "block":
@@ -110,15 +145,30 @@ class Rule:
 class RuleFile(Sequence[Any]):
     """The rules of a file, as hooks, in the order of the file. Read one with :func:`load_rules`."""
 
-    def __init__(self, path: Path, rules: Sequence[Rule], hooks: Sequence[Any]) -> None:
-        self.path, self.rules = path, tuple(rules)
-        self._hooks = tuple(hooks)
+    def __init__(
+        self, path: Path, data: file.FileData, source: file.Source, rules: Sequence[Rule], hooks: Sequence[Any]
+    ) -> None:
+        self.path, self.data, self.rules = path, data, tuple(rules)
+        self._source, self._hooks = source, tuple(hooks)
 
     def __getitem__(self, index: Any) -> Any:
         return self._hooks[index]
 
     def __len__(self) -> int:
         return len(self._hooks)
+
+    def check_tools(self, tools: Sequence[ToolSpec]) -> None:
+        """Check the arguments in all conditions against tools. An agent does that with its own tools.
+
+        Raises:
+            RegistrationError: no tool of a rule has an argument that it reads, or it has another type.
+        """
+        for rule in self.rules:
+            rule.check_tools(tools)
+
+    def place_of(self, rule: Rule, example: int) -> str:
+        """Return the place of an example of a rule, counted from 1, as ``rules.toml:12``."""
+        return self._source.place("rules", self.rules.index(rule), "examples", example - 1)
 
     def failed_examples(self) -> Iterator[tuple[Rule, int, str]]:
         """Yield each example that is wrong: its rule, its number from 1, and what the rule does instead."""
@@ -145,47 +195,58 @@ def load_rules(
 
     Example::
 
-        agent = Agent("clerk", llm=model, tools=[refund], hooks=load_rules("rules.toml", tools=[refund]))
+        agent = Agent("clerk", llm=model, tools=[refund], hooks=load_rules("rules.toml"))
 
     Args:
         path: the file.
-        tools: tools whose arguments are checked in conditions, beside those that the file declares.
+        tools: tools whose arguments are checked in conditions, beside those that the file declares. An agent checks its
+            own tools when it runs first.
         store: where calls of callers are counted, if a rule does: a SQLite file, the address of a PostgreSQL database
             or a :class:`~hookline.stores.CallStore`; by default what the file says, else a file of the project.
 
     Raises:
         RulesError: the file is wrong; the message has the line and the column.
+        RegistrationError: a tool has no such argument.
         NotInstalledError: the library for CEL is missing.
     """
     place = Path(path)
     data, source = file.read(place)
+    found = _rule_file(place, data, source, store)
+    found.check_tools([tool.spec for tool in tools])
+    return found
+
+
+def _rule_file(
+    place: Path,
+    data: file.FileData,
+    source: file.Source,
+    store: CallStore | str | os.PathLike[str] | None = None,
+) -> RuleFile:
     declared = {name: dict(tool.arguments) for name, tool in data.tools.items()}
-    for tool in tools:
-        declared[tool.spec.name] = file.argument_types(tool.spec.parameters)
     compiled = [_compiled(rule, index, source, declared) for index, rule in enumerate(data.rules)]
-    windows = tuple(dict.fromkeys(window for condition in compiled for window in condition.windows))
-    history = History(_store(store, data.store, place) if windows else None, windows)
+    reads_labels = any("labels" in condition.names or "labels" in condition.shape.fields for condition in compiled)
+    texts = {rule.message for rule in data.rules if rule.then == "block"}
+    texts -= {rule.message for rule in data.rules if rule.then == "withhold"}
+    make = cache(lambda: _store(store, data.store, place))
+    history = History(make, texts, place=str(place), reads_labels=reads_labels)
     rules = [
-        Rule(rule, _place(source, index), condition, history)
+        Rule(rule, source.place("rules", index), condition, history)
         for index, (rule, condition) in enumerate(zip(data.rules, compiled, strict=True))
     ]
-    history.labellers += [rule for rule in rules if rule.label]
-    acting = [rule for rule in rules if not rule.label]
-    needed = any(condition.reads_history or condition.windows for condition in compiled)
-    return RuleFile(
-        place, rules, [*([history] if needed else []), *(shadow(rule) if rule.data.shadow else rule for rule in acting)]
-    )
+    history.use(rules)
+    hooks: list[Any] = [shadow(rule) if rule.data.shadow else rule for rule in rules if not rule.label]
+    if any(condition.reads_calls for condition in compiled):
+        hooks.insert(0, history)
+    return RuleFile(place, data, source, rules, hooks)
 
 
-def _compiled(
-    rule: RuleData, index: int, source: file.Source, declared: Mapping[str, Mapping[str, str]]
-) -> Condition:
-    arguments = None
-    if rule.point in file.TOOL_POINTS and all(name in declared for name in rule.tools):
-        arguments = file.joined_types([declared[name] for name in rule.tools])
+def _compiled(rule: RuleData, index: int, source: file.Source, declared: Mapping[str, Types]) -> Condition:
     try:
-        condition = Condition(rule.when, rule.point, arguments)
-        if rule.label and condition.reads_history:
+        condition = Condition(rule.when, rule.point)
+        known = [types for name, types in declared.items() if matches(name, rule.tools)]
+        if rule.point in TOOL_POINTS and all(name in declared for name in rule.tools):
+            condition.check_arguments(file.joined_types(known) or {})
+        if rule.label and condition.reads_calls:
             raise ConditionError("a label depends on its own call only, not on the history")
         if condition.windows and rule.point != "before_tool":
             raise ConditionError("calls of a caller are counted at before_tool only")
@@ -193,28 +254,33 @@ def _compiled(
             if window.seconds > KEEP_SECONDS:
                 raise ConditionError(f"calls are kept for {KEEP_SECONDS / 3600:.0f}h")
     except ConditionError as error:
-        where = source.place(index, "when", error.line, error.column)
+        where = source.inside(("rules", index, "when"), error.line, error.column)
         raise RulesError(f"{where}: rule {rule.name!r}: {error}") from error
     return condition
 
 
 def _situation_of(example: Example, rule: RuleData, condition: Condition) -> Situation:
     """Return the situation that an example describes."""
-    entries = [plain(past) for past in example.history]
+    entries = [
+        Entry(past.tool, past.arguments, past.outcome, past.agent, past.approved, past.labels, shown={})
+        for past in example.history
+    ]
+    calls = Calls(((("", str(number)), entry) for number, entry in enumerate(entries)))
     tool = example.tool or next((name for name in rule.tools if not set(name) & set("*?[")), "")
+    now = example.now or datetime.now(UTC)
     known = {
         "agent": example.agent,
         "caller": example.caller,
         "platform": example.platform,
         "task": example.task,
-        "now": example.now or datetime.now(UTC),
-        "metadata": plain(example.metadata),
-        "labels": labels_of(entries),
-        "history": entries,
+        "now": now if now.tzinfo is not None else now.replace(tzinfo=UTC),
+        "metadata": example.metadata,
+        "labels": calls.labels(),
+        "history": calls.before(_NO_CALL, condition.shape),
         "call.tool": tool,
-        "call.arguments": plain(example.arguments),
+        "call.arguments": example.arguments,
         "call.attempt": 1,
-        "call.effects": list(example.effects),
+        "call.effects": example.effects,
         "call.untrusted": example.untrusted,
         "result.text": example.text,
         "result.value": example.text,
@@ -223,76 +289,101 @@ def _situation_of(example: Example, rule: RuleData, condition: Condition) -> Sit
         "request.model": example.model,
         "request.purpose": "step",
         "request.text": example.text,
-        "request.tools": list(example.tools),
+        "request.tools": example.tools,
         "reply.text": example.text,
-        "reply.tools": list(example.tools),
+        "reply.tools": example.tools,
         "reply.purpose": "step",
     }
     counts = {
-        window: example.count if example.count is not None else sum(matches(past.tool, (window.tools,)) for past in example.history)
+        window: calls.count(_NO_CALL, window.tools) if example.count is None else example.count
         for window in condition.windows
     }
-    return Situation({name: known[name] for name in condition.names}, entries, counts)
+    values = {name: cel_value(known[name]) for name in condition.names}
+    return Situation(values, lambda tools: calls.count(_NO_CALL, tools), counts)
 
 
-def _place(source: file.Source, index: int) -> str:
-    line = source.line_of(index)
-    return f"{source.path}:{line}" if line else str(source.path)
+_NO_CALL = "", ""
 
 
 def _store(given: CallStore | str | os.PathLike[str] | None, named: str, path: Path) -> CallStore:
     if isinstance(given, CallStore):
         return given
     if given is None and named:
-        given = named if "://" in named else path.parent / named
+        given = path.parent / named
     return CallStore(default_calls_path(".") if given is None else given)
 
 
 # What conditions know.
 
 
-def _effects(ctx: Any, payload: Any) -> list[str]:
-    tool = find_tool(ctx, payload.name)
-    return [] if tool is None or tool.effects is None else sorted(tool.effects)
+class _Reader:
+    """Reads the variables of a condition."""
 
+    def __init__(self, ctx: Any, payload: Any, condition: Condition, history: History) -> None:
+        self.ctx, self.payload, self.condition = ctx, payload, condition
+        self._history = history
 
-def _untrusted(ctx: Any, payload: Any) -> bool:
-    tool = find_tool(ctx, payload.name)
-    return tool is None or bool(tool.untrusted)
+    @property
+    def _own(self) -> tuple[str, str]:
+        return self.ctx.run_id, getattr(self.payload, "id", "")
+
+    def count(self, tools: str) -> int:
+        """Return how many calls before this one match a glob."""
+        return self._history.calls(self.ctx).count(self._own, tools)
+
+    def labels(self) -> list[str]:
+        """Return the labels of the calls before this one."""
+        return self._history.calls(self.ctx).labels()
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return the calls before this one."""
+        return self._history.calls(self.ctx).before(self._own, self.condition.shape)
+
+    def effects(self) -> list[str]:
+        """Return the declared effects of the tool."""
+        tool = find_tool(self.ctx, self.payload.name)
+        return [] if tool is None or tool.effects is None else sorted(tool.effects)
+
+    def untrusted(self) -> bool:
+        """Return whether the tool returns text of strangers."""
+        tool = find_tool(self.ctx, self.payload.name)
+        return tool is None or bool(tool.untrusted)
+
+    def task(self) -> str:
+        """Return what the user asked last."""
+        if isinstance(self.payload, RunStart):
+            return self.payload.task
+        asked = (message.content for message in reversed(self.ctx.state.messages) if message.role == "user")
+        return next(asked, "")
 
 
 def _last_text(request: ModelRequest) -> str:
     return request.messages[-1].content if request.messages else ""
 
 
-_READERS: Mapping[str, Any] = {
-    "agent": lambda ctx, payload, entries: ctx.agent_name,
-    "caller": lambda ctx, payload, entries: user_of(ctx.state.metadata),
-    "platform": lambda ctx, payload, entries: ctx.session.platform,
-    "task": lambda ctx, payload, entries: payload.task if isinstance(payload, RunStart) else _task_of(ctx),
-    "now": lambda ctx, payload, entries: datetime.fromtimestamp(ctx.clock.time(), UTC),
-    "metadata": lambda ctx, payload, entries: plain(ctx.state.metadata),
-    "labels": lambda ctx, payload, entries: labels_of(entries),
-    "history": lambda ctx, payload, entries: list(entries),
-    "call.tool": lambda ctx, payload, entries: payload.name,
-    "call.arguments": lambda ctx, payload, entries: plain(payload.arguments),
-    "call.attempt": lambda ctx, payload, entries: payload.attempt,
-    "call.effects": lambda ctx, payload, entries: _effects(ctx, payload),
-    "call.untrusted": lambda ctx, payload, entries: _untrusted(ctx, payload),
-    "result.text": lambda ctx, payload, entries: payload.text,
-    "result.value": lambda ctx, payload, entries: plain(payload.result),
-    "result.outcome": lambda ctx, payload, entries: payload.outcome,
-    "result.seconds": lambda ctx, payload, entries: float(payload.duration),
-    "request.model": lambda ctx, payload, entries: payload.model,
-    "request.purpose": lambda ctx, payload, entries: payload.purpose,
-    "request.text": lambda ctx, payload, entries: _last_text(payload),
-    "request.tools": lambda ctx, payload, entries: [tool.name for tool in payload.tools],
-    "reply.text": lambda ctx, payload, entries: payload.content,
-    "reply.tools": lambda ctx, payload, entries: [call.name for call in payload.tool_calls],
-    "reply.purpose": lambda ctx, payload, entries: payload.purpose,
+_READERS: Mapping[str, Callable[[_Reader], Any]] = {
+    "agent": lambda at: cel_value(at.ctx.agent_name),
+    "caller": lambda at: cel_value(user_of(at.ctx.state.metadata)),
+    "platform": lambda at: cel_value(at.ctx.session.platform),
+    "task": lambda at: cel_value(at.task()),
+    "now": lambda at: datetime.fromtimestamp(at.ctx.clock.time(), UTC),
+    "metadata": lambda at: chosen(at.ctx.state.metadata, at.condition.metadata),
+    "labels": lambda at: cel_value(at.labels()),
+    "history": lambda at: at.history(),
+    "call.tool": lambda at: cel_value(at.payload.name),
+    "call.arguments": lambda at: chosen(at.payload.arguments, at.condition.arguments),
+    "call.attempt": lambda at: at.payload.attempt,
+    "call.effects": lambda at: at.effects(),
+    "call.untrusted": lambda at: at.untrusted(),
+    "result.text": lambda at: cel_value(at.payload.text),
+    "result.value": lambda at: cel_value(at.payload.result),
+    "result.outcome": lambda at: at.payload.outcome,
+    "result.seconds": lambda at: float(at.payload.duration),
+    "request.model": lambda at: cel_value(at.payload.model),
+    "request.purpose": lambda at: at.payload.purpose,
+    "request.text": lambda at: cel_value(_last_text(at.payload)),
+    "request.tools": lambda at: cel_value([tool.name for tool in at.payload.tools]),
+    "reply.text": lambda at: cel_value(at.payload.content),
+    "reply.tools": lambda at: cel_value([call.name for call in at.payload.tool_calls]),
+    "reply.purpose": lambda at: at.payload.purpose,
 }
-
-
-def _task_of(ctx: Any) -> str:
-    asked = [message.content for message in ctx.state.messages if message.role == "user"]
-    return asked[-1] if asked else ""

@@ -79,20 +79,40 @@ class CallStore:
         """
         caller, call, tool = storable(caller), storable(call), storable(tool)
         with self._db.transaction(write=True, lock=caller) as db:
-            now = database_time(self._db, db) if self._clock is None else self._clock()
+            now = self._now(db)
             self._prune(db, now)
             known = db.execute("SELECT place FROM calls WHERE id = ?", (call,)).fetchone()
             if known is None:
-                place = db.execute("SELECT COALESCE(MAX(place), 0) FROM calls WHERE caller = ?", (caller,)).fetchone()[0]
+                place = db.execute("SELECT COALESCE(MAX(place), 0) FROM calls WHERE caller = ?", (caller,)).fetchone()[
+                    0
+                ]
                 known = (place + 1,)
                 values = (call, caller, tool, now, place + 1)
                 db.execute("INSERT INTO calls (id, caller, tool, at, place) VALUES (?,?,?,?,?)", values)
-            since = now - max((seconds for _, seconds in windows), default=0.0)
-            query = "SELECT tool, at, COUNT(*) FROM calls WHERE caller = ? AND at > ? AND place < ? GROUP BY tool, at"
-            rows = db.execute(query, (caller, since, known[0])).fetchall()
-        return [
-            sum(row[2] for row in rows if row[1] > now - seconds and fnmatchcase(row[0], tools)) for tools, seconds in windows
-        ]
+            return self._counts(db, caller, windows, now, known[0])
+
+    def count(self, caller: str, windows: Sequence[tuple[str, float]]) -> list[int]:
+        """Return how many calls the caller made in each window, without a call of its own.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        with self._db.transaction() as db:
+            return self._counts(db, storable(caller), windows, self._now(db))
+
+    def _now(self, db: Connection) -> float:
+        return database_time(self._db, db) if self._clock is None else self._clock()
+
+    def _counts(
+        self, db: Connection, caller: str, windows: Sequence[tuple[str, float]], now: float, place: int | None = None
+    ) -> list[int]:
+        """Return how many calls are in each window, before one with a place."""
+        since = now - max((seconds for _, seconds in windows), default=0.0)
+        query, values = "SELECT tool, at FROM calls WHERE caller = ? AND at > ?", [caller, since]
+        if place is not None:
+            query, values = f"{query} AND place < ?", [*values, place]
+        rows = db.execute(query, values).fetchall()
+        return [sum(at > now - seconds and fnmatchcase(tool, tools) for tool, at in rows) for tools, seconds in windows]
 
     def remove(self, call: str) -> None:
         """Remove a call that did not run.

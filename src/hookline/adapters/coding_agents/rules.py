@@ -32,6 +32,7 @@ from ...config.errors import ConfigError
 from ...config.loading import load_hooks
 from ...config.sources import load
 from ...config.trust import TrustStore, check_trust, project_files, reference_files, trust_variable, trusted_files
+from ...hooks._rules.file import is_rules
 from ...plugins.trust import is_installed, only_trusted
 from .events import Kind
 from .searches import ExcludeSecrets
@@ -86,11 +87,12 @@ class Rules:
         registry, trusted, files = HookRegistry(), ExitStack(), []
         projects: list[RunStore] = []
         for reference in references:
-            if reference.endswith(".toml"):
+            if reference.endswith(".toml") and not is_rules(Path(reference)):
                 files.append(Path(reference))
                 projects += _load_configuration(Path(reference), registry, trusted)
                 continue
             files += reference_files([reference], Path.cwd())
+            files += [Path(reference)] if reference.endswith(".toml") else []
             hooks, plugins = load_hooks([reference], Path.cwd())
             for hook in hooks:
                 hook.register(registry)
