@@ -45,7 +45,9 @@ def write(path: Path, runs: Iterable[Sequence[Call]], *, bad: Iterable[tuple[int
         line("hookline", fmt.Header(fmt.VERSION, "1.0", start))
         for number, calls in enumerate(runs):
             id = options.get("id", "run_{:04d}").format(number)
-            ids = Ids(id, id, id, options.get("session", "session_{}").format(number // options.get("together", 1)), "clerk")
+            ids = Ids(
+                id, id, id, options.get("session", "session_{}").format(number // options.get("together", 1)), "clerk"
+            )
             metadata = {"user": ("ann", "bob")[number % 2]}
             time = start + number * DAY / 2 if start else 0.0
             line("run", 0, fmt.RunInfo(ids, time, task, metadata=metadata))

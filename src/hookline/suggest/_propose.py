@@ -13,7 +13,7 @@ from .._base.frozen import plain
 from .._base.text import shorten
 from ..backtest._backtest import labels_beside, open_source
 from ..backtest.sources import Source
-from ..hooks._rules.file import Example, PastCall, RuleData
+from ..hooks._rules.file import Example
 from .calls import Call, Calls, Run
 from .choosing import Judge, Ranked, Sample, attacks_of, halves, part_of, ranked
 from .errors import SuggestError
@@ -87,13 +87,13 @@ def propose(
         earlier_attacks += given[0]
         later_attacks += given[1]
     samples = Sample(chosen, earlier_attacks), Sample(later, later_attacks)
-    order, refused = ranked([Judge(candidate) for candidate in learn(learned, support)], samples[0])
+    order, refused = ranked([Judge(candidate, then) for candidate in learn(learned, support)], samples[0])
     curve, sets = _curve(order, samples)
     count = _within(curve, limit)
-    proposed = [_proposed(each, learned, samples, then) for each in order[:count]]
+    proposed = [_proposed(each, learned, samples) for each in order[:count]]
     for each in order[count:]:
         each.why_not = f"with it, the rules would interrupt more than {_limit_text(at_most)}"
-    left_out = [_proposed(each, learned, samples, then) for each in (*order[count:], *refused)]
+    left_out = [_proposed(each, learned, samples) for each in (*order[count:], *refused)]
     names = next((each for each in (*order, *refused) if each.judge.candidate.kind == "tools"), None)
     allow_list = Judged() if names is None else _judged(names, samples[1])
     runs = len({call.run.tree for call in read.calls})
@@ -210,7 +210,7 @@ def _judged(each: Ranked, sample: Sample) -> Judged:
     return sample.judged(sample.interrupted(judge), sample.stopped(judge), judge.candidate.tool)
 
 
-def _proposed(each: Ranked, learned: Sequence[Call], samples: tuple[Sample, Sample], then: Verb) -> ProposedRule:
+def _proposed(each: Ranked, learned: Sequence[Call], samples: tuple[Sample, Sample]) -> ProposedRule:
     judge, candidate = each.judge, each.judge.candidate
     exceptions = [sample.good[place] for sample in samples for place in sorted(sample.interrupted(judge))]
     bad = [
@@ -220,17 +220,9 @@ def _proposed(each: Ranked, learned: Sequence[Call], samples: tuple[Sample, Samp
         for call in sample.attacks[place]
         if candidate.judges(call.tool) and judge(call)
     ]
-    rule = RuleData(
-        candidate.name,
-        candidate.when,
-        then,
-        candidate.message,
-        tools=(_glob(candidate.tool),),
-        shadow=True,
-        examples=tuple(_examples(judge, [*bad, *exceptions], learned, then)),
-    )
+    examples = tuple(_examples(judge, [*bad, *exceptions], learned))
     return ProposedRule(
-        rule,
+        msgspec.structs.replace(judge.rule, examples=examples),
         candidate.kind,
         candidate.what,
         candidate.calls,
@@ -243,11 +235,6 @@ def _proposed(each: Ranked, learned: Sequence[Call], samples: tuple[Sample, Samp
     )
 
 
-def _glob(tool: str) -> str:
-    """Return a glob that matches this tool only."""
-    return tool if tool == "*" else "".join(f"[{c}]" if c in "*?[" else c for c in tool)
-
-
 def _recorded(call: Call, candidate: Candidate) -> RecordedCall:
     shown: Any = call.arguments
     if candidate.kind == "tools":
@@ -258,32 +245,23 @@ def _recorded(call: Call, candidate: Candidate) -> RecordedCall:
     return RecordedCall(call.run.id, call.n, call.time, call.tool, shorten(text, _SHOWN), call.run.file, call.is_bad)
 
 
-def _examples(judge: Judge, interrupted: Sequence[Call], usual: Sequence[Call], then: Verb) -> Iterable[Example]:
+def _examples(judge: Judge, interrupted: Sequence[Call], usual: Sequence[Call]) -> Iterable[Example]:
     """Yield up to two different calls that a rule interrupts, and two that it lets pass."""
-    for calls, verb, holds in ((interrupted, then, True), (usual, "pass", False)):
+    for calls, then, holds in ((interrupted, judge.rule.then, True), (usual, "pass", False)):
         found: list[Example] = []
         for call in calls:
             if not judge.candidate.judges(call.tool) or judge(call) is not holds:
                 continue
-            example = _example(judge, call, verb)
-            if example is not None and example not in found:
+            example = msgspec.structs.replace(judge.candidate.example(call), then=then)
+            if _is_short(example) and example not in found:
                 found.append(example)
             if len(found) == 2:
                 break
         yield from found
 
 
-def _example(judge: Judge, call: Call, then: str) -> Example | None:
-    """Return a call as an example with what the rule reads of it; ``None`` if that is long, or TOML cannot write it."""
-    situation = judge.situation(call)
-    arguments = situation.values.get("call.arguments", {})
-    task = situation.values.get("task", "")
-    if not can_write(plain(arguments)) or len(msgspec.json.encode(arguments)) + len(task) > _EXAMPLE:
-        return None
-    entries = situation.entries
-    if len(entries) > _MAX_HISTORY:
-        return None
-    history = tuple(PastCall(str(past["tool"]), past["arguments"]) for past in entries)
-    count = next(iter((situation.counts or {}).values()), None)
-    tool = call.tool if judge.candidate.tool == "*" else ""
-    return Example(then, tool=tool, arguments=plain(arguments), history=history, task=task, count=count)
+def _is_short(example: Example) -> bool:
+    """Whether TOML can write an example, and people will read it."""
+    if len(example.history) > _MAX_HISTORY or not can_write(plain(example.arguments)):
+        return False
+    return len(msgspec.json.encode(example.arguments)) + len(example.task) <= _EXAMPLE

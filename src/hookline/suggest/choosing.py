@@ -9,11 +9,14 @@ from typing import Any
 import msgspec
 
 from .._base.frozen import any_digest
-from ..hooks._rules.conditions import Condition, EvaluationError, Situation
+from ..hooks._rules.conditions import Condition, EvaluationError
+from ..hooks._rules.file import RuleData
+from ..hooks.rules import situation_of
 from .calls import Call
 from .certainty import Share, percent, share_of, simple_share
+from .expressions import glob_of
 from .learning import Candidate
-from .report import Judged, Part
+from .report import Judged, Part, Verb
 
 MOST = 0.25
 """A rule that interrupts a larger share of the calls of its tool, and stops no attack, does not say what is usual."""
@@ -22,9 +25,11 @@ MOST = 0.25
 class Judge:
     """Asks the condition of a candidate about calls, as the rule itself will be asked. It asks the same only once."""
 
-    def __init__(self, candidate: Candidate) -> None:
+    def __init__(self, candidate: Candidate, then: Verb) -> None:
         self.candidate = candidate
-        self.condition = Condition(candidate.when, "before_tool")
+        tools = (glob_of(candidate.tool),)
+        self.rule = RuleData(candidate.name, candidate.when, then, candidate.message, tools=tools, shadow=True)
+        self._condition = Condition(candidate.when, "before_tool")
         self._known: dict[Hashable, bool] = {}
 
     def __call__(self, call: Call) -> bool:
@@ -33,30 +38,11 @@ class Judge:
         found = self._known.get(key)
         if found is None:
             try:
-                found = self.condition.holds(self.situation(call))
+                found = self._condition.holds(situation_of(self.candidate.example(call), self.rule, self._condition))
             except EvaluationError:
                 found = True
             self._known[key] = found
         return found
-
-    def situation(self, call: Call) -> Situation:
-        """Return what the condition is asked about a call."""
-        made = self.candidate.situation(call)
-        values = {name: self._value(name, call, made) for name in self.condition.names}
-        return Situation({**values, **made.values}, made.entries, made.counts)
-
-    @staticmethod
-    def _value(name: str, call: Call, made: Situation) -> Any:
-        match name:
-            case "call.tool":
-                return call.tool
-            case "call.arguments":
-                return call.arguments
-            case "task":
-                return call.run.task
-            case "history":
-                return made.entries
-        raise ValueError(f"a proposed condition does not read {name}")
 
 
 class Sample:

@@ -71,14 +71,19 @@ def list_of(items: list[str]) -> str:
     return "[\n  " + "\n  ".join(lines) + "\n]"
 
 
-def field(name: str) -> str:
-    """Return an argument of the call as an expression."""
-    return f"call.arguments.{name}" if is_name(name) else f"call.arguments[{quoted(name)}]"
+def field(name: str, call: str = "call") -> str:
+    """Return an argument of a call as an expression."""
+    return f"{call}.arguments.{name}" if is_name(name) else f"{call}.arguments[{quoted(name)}]"
 
 
-def has(name: str) -> str:
-    """Return whether the call has an argument, as an expression."""
-    return f"has(call.arguments.{name})" if is_name(name) else f"{quoted(name)} in call.arguments"
+def has(name: str, call: str = "call") -> str:
+    """Return whether a call has an argument, as an expression."""
+    return f"has({call}.arguments.{name})" if is_name(name) else f"{quoted(name)} in {call}.arguments"
+
+
+def glob_of(tool: str) -> str:
+    """Return a glob that matches this tool only; ``*`` stands for all."""
+    return tool if tool == "*" else "".join(f"[{c}]" if c in "*?[" else c for c in tool)
 
 
 def is_name(text: str) -> bool:
@@ -112,7 +117,7 @@ def _unit(value: float) -> int:
 
 
 def _times(step: int, exponent: int) -> float:
-    return step * 10**exponent if exponent >= 0 else step / 10**-exponent
+    return float(step * 10**exponent) if exponent >= 0 else step / 10**-exponent
 
 
 def number(value: float) -> str:

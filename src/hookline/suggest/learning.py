@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from .._base.text import counted, shorten
-from ..hooks._rules.conditions import Situation, Window
+from ..hooks._rules.file import Example, PastCall
 from .calls import DAY, Call
-from .expressions import field, has, literal, literals, number, quoted, round_down, round_up
+from .expressions import field, glob_of, has, literal, literals, number, quoted, round_down, round_up
 
 Kind = Literal[
     "tools", "arguments", "values", "known or named", "range", "hosts", "domains", "folders", "inside", "size",
@@ -53,7 +53,7 @@ class Candidate:
         what: what is usual, in words, after the tool.
         message: what the model or the person reads.
         key: calls with the same key get the same answer.
-        situation: what the condition is asked for a call.
+        example: what the condition reads of a call and of those before it, as an example of the rule.
         learned: the calls that it was learned from.
     """
 
@@ -68,11 +68,11 @@ class Candidate:
         argument: str = "",
         source: str = "",
         key: Callable[[Call], Hashable],
-        situation: Callable[[Call], Situation],
+        example: Callable[[Call], Example],
         learned: Sequence[Call],
     ) -> None:
         self.kind, self.tool, self.when, self.what, self.message = kind, tool, when, what, message
-        self.argument, self.source, self.key, self.situation = argument, source, key, situation
+        self.argument, self.source, self.key, self.example = argument, source, key, example
         self.calls, self.runs = len(learned), len({call.run.tree for call in learned})
         parts = [tool if tool != "*" else "all", argument, kind.replace(" ", "-")]
         self.name = re.sub(r"[^\w.-]", "_", ".".join(filter(None, parts)), flags=re.ASCII)[:80]
@@ -153,7 +153,7 @@ def _tools(by_tool: Mapping[str, Sequence[Call]], calls: Sequence[Call]) -> Iter
         f"is one of {counted(len(by_tool), 'tool')}",
         "No earlier run has called this tool.",
         key=lambda call: call.tool,
-        situation=lambda call: Situation({"call.tool": call.tool}),
+        example=lambda call: Example("", call.tool),
         learned=calls,
     )
 
@@ -169,13 +169,9 @@ def _argument_names(tool: str, calls: Sequence[Call]) -> Iterator[Candidate]:
         f"has no arguments but {', '.join(names)}" if names else "has no arguments",
         f"{tool} was never called with this argument.",
         key=lambda call: tuple(call.arguments),
-        situation=_arguments,
+        example=lambda call: Example("", arguments=call.arguments),
         learned=calls,
     )
-
-
-def _arguments(call: Call) -> Situation:
-    return Situation({"call.arguments": call.arguments})
 
 
 def _arguments_of(tool: str, calls: Sequence[Call]) -> Iterable[_Argument]:
@@ -388,13 +384,12 @@ def _about(
             value = None if value is missing else (type(value), msgspec.json.encode(value))
         return (value, call.run.task) if reads_task else value
 
-    def situation(call: Call) -> Situation:
-        values: dict[str, Any] = {"task": call.run.task} if reads_task else {}
+    def example(call: Call) -> Example:
         arguments = {name: call.arguments[name]} if name in call.arguments else {}
-        return Situation(values | {"call.arguments": arguments})
+        return Example("", arguments=arguments, task=call.run.task if reads_task else "")
 
     return Candidate(
-        kind, tool, when, f"{name} {what}", f"{tool}: {message}", argument=name, key=key, situation=situation,
+        kind, tool, when, f"{name} {what}", f"{tool}: {message}", argument=name, key=key, example=example,
         learned=argument.calls,
     )  # fmt: skip
 
@@ -409,11 +404,11 @@ def _rates(tool: str, calls: Sequence[Call]) -> Iterator[Candidate]:
     yield Candidate(
         "calls a run",
         tool,
-        f"count({quoted(tool)}) >= {limit}",
+        f"count({quoted(glob_of(tool))}) >= {limit}",
         "is called once in a conversation" if is_single else f"{_at_most(most, limit)} in a conversation",
         f"{tool} was called {counted(limit, 'time')} in this conversation.",
         key=lambda call: min(call.own, limit),
-        situation=lambda call: Situation({}, [_entry(tool)] * min(call.own, limit)),
+        example=lambda call: Example("", history=(PastCall(tool),) * min(call.own, limit)),
         learned=calls,
     )
     times = [call.time for call in calls if call.time]
@@ -421,25 +416,20 @@ def _rates(tool: str, calls: Sequence[Call]) -> Iterator[Candidate]:
         return
     most = max(call.day for call in calls) + 1
     daily = int(round_up(2 * most))
-    window = Window(tool, DAY)
     yield Candidate(
         "calls a day",
         tool,
-        f"count({quoted(tool)}, duration('24h')) >= {daily}",
+        f"count({quoted(glob_of(tool))}, duration('24h')) >= {daily}",
         f"{_at_most(most, daily)} a day for a caller",
         f"{tool} was called {counted(daily, 'time')} for this caller in 24 hours.",
         key=lambda call: min(call.day, daily),
-        situation=lambda call: Situation({}, (), {window: min(call.day, daily)}),
+        example=lambda call: Example("", count=min(call.day, daily)),
         learned=calls,
     )
 
 
 def _at_most(most: int, limit: int) -> str:
     return f"is called at most {counted(most, 'time')} (the limit is {limit})"
-
-
-def _entry(tool: str, arguments: Mapping[str, Any] = {}) -> Mapping[str, Any]:
-    return {"tool": tool, "arguments": arguments, "outcome": "ok", "approved": False, "labels": [], "agent": ""}
 
 
 def _order(
@@ -454,12 +444,12 @@ def _order(
         yield Candidate(
             "only after",
             tool,
-            f"!called({quoted(first)})",
+            f"!called({quoted(glob_of(first))})",
             f"comes only after {first}",
             f"{tool} comes before any call of {first}.",
             argument=first,
             key=partial(_has_seen, first),
-            situation=partial(_seen, first),
+            example=partial(_after, first),
             learned=own,
         )
     # As often as elsewhere, it would have been expected at least eight times: by chance, that is one in 3000.
@@ -475,12 +465,12 @@ def _order(
         yield Candidate(
             "never after",
             tool,
-            f"called({quoted(other)})",
+            f"called({quoted(glob_of(other))})",
             f"never comes after {other}",
             f"{tool} comes after a call of {other}.",
             argument=other,
             key=partial(_has_seen, other),
-            situation=partial(_seen, other),
+            example=partial(_after, other),
             learned=own,
         )
 
@@ -489,8 +479,8 @@ def _has_seen(other: str, call: Call) -> bool:
     return other in call.seen
 
 
-def _seen(other: str, call: Call) -> Situation:
-    return Situation({}, [_entry(other)] if other in call.seen else [])
+def _after(other: str, call: Call) -> Example:
+    return Example("", history=(PastCall(other),) if other in call.seen else ())
 
 
 def _earlier(calls: Sequence[Call]) -> Counter[str]:
@@ -518,13 +508,13 @@ def _same_values(argument: _Argument) -> Iterator[Candidate]:
     name, key = argument.name, (argument.name, tool, other)
     when = (
         f"{has(name)} && !history.exists(earlier, earlier.tool == {quoted(tool)} && "
-        f"{quoted(other)} in earlier.arguments && earlier.arguments[{quoted(other)}] == {field(name)})"
+        f"{has(other, 'earlier')} && {field(other, 'earlier')} == {field(name)})"
     )
 
-    def situation(call: Call) -> Situation:
+    def example(call: Call) -> Example:
         given = {name: call.arguments[name]} if name in call.arguments else {}
-        entries = [_entry(tool, {other: call.arguments[name]})] if key in call.same else []
-        return Situation({"call.arguments": given, "history": entries}, entries)
+        history = (PastCall(tool, {other: call.arguments[name]}),) if key in call.same else ()
+        return Example("", arguments=given, history=history)
 
     yield Candidate(
         "same value",
@@ -535,6 +525,6 @@ def _same_values(argument: _Argument) -> Iterator[Candidate]:
         argument=name,
         source=tool,
         key=lambda call: (name in call.arguments, key in call.same),
-        situation=situation,
+        example=example,
         learned=argument.calls,
     )
