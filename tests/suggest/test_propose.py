@@ -153,7 +153,7 @@ def test_the_limit_decides_how_many_rules_there_are(tmp_path):
 
 
 def test_the_rules_interrupt_in_a_backtest_what_the_proposal_says(tmp_path):
-    """There, the real dispatcher asks all rules of the file, also those about earlier calls of the run and the caller."""
+    """There, the real dispatcher asks all rules of the file, also those about earlier calls."""
     records = noisy(tmp_path)
     proposal = propose(records, at_most="100%")
     file = tmp_path / "rules.toml"

@@ -1,4 +1,4 @@
-"""Propose rules from recorded runs, and measure what they would have cost (DESIGN 6.22)."""
+"""Propose rules from recorded runs, and measure what they would have cost (DESIGN 6.13)."""
 
 from .._base.lazy import attach
 

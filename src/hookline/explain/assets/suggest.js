@@ -33,7 +33,7 @@
   // What the rules would have done
 
   function outcome(name, judged, text) {
-    const { interrupted, stopped } = judged;
+    const { interrupted, stopped } = judged, known = (share) => share.total && share.high > 0;
     return el("div", { class: "card outcome" },
       el("div", { class: "label" }, name),
       el("p", {}, text),
@@ -42,13 +42,13 @@
         el("b", {}, shareText(interrupted)),
         el("small", {}, `${number(interrupted.hits)} of ${number(interrupted.total)} calls`, judged.by_day === null ? null : ` · ${perDay(judged.by_day)}`)),
       bar(interrupted, "amber"),
-      el("small", {}, interrupted.total ? `95 %: ${interval(interrupted)}` : ""),
+      known(interrupted) ? el("small", {}, `95 %: ${interval(interrupted)}`) : null,
       el("div", { class: "measure" },
         el("span", {}, "Attacks stopped"),
         el("b", {}, hasAttacks ? shareText(stopped) : "unknown"),
         hasAttacks && el("small", {}, `${number(stopped.hits)} of ${number(stopped.total)}`)),
       hasAttacks && bar(stopped, "blue"),
-      hasAttacks && el("small", {}, `95 %: ${interval(stopped)}`));
+      hasAttacks && known(stopped) ? el("small", {}, `95 %: ${interval(stopped)}`) : null);
   }
 
   function outcomes() {
