@@ -60,7 +60,7 @@ def measure(job: Job) -> tuple[Job, dict[str, Any]]:
             proposal = propose(records, at_most=limit, support=support)
             found[f"{name}, rules"] = len(proposal.rules)
             file = Path(folder, f"{name}.toml")
-            file.write_text(proposal.toml().replace("\nshadow = true\n", "\n"))
+            file.write_text(proposal.toml.replace("\nshadow = true\n", "\n"))
             hooks = load_rules(file) if proposal.rules else []
             setups[name] = (hooks, False)
             if limit == "10%":

@@ -363,7 +363,7 @@ def main(data: Path) -> None:
             for limit in ("1%", "10%"):
                 proposal = propose(records, at_most=limit, then="block")
                 rules[limit] = len(proposal.rules)
-                file.write_text(proposal.toml().replace("\nshadow = true\n", "\n"))
+                file.write_text(proposal.toml.replace("\nshadow = true\n", "\n"))
                 setups[limit] = load_rules(file) if proposal.rules else []
             setups["both"] = [*setups["hand"], *setups["10%"]]
             split = "train" if "--train" in sys.argv else "test"

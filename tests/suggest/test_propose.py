@@ -65,7 +65,7 @@ def test_paths_become_folders_and_mail_addresses_domains_when_their_values_are_m
 def test_the_file_can_be_loaded_its_examples_hold_and_every_rule_is_in_shadow_mode(month, attacks, tmp_path):
     proposal = propose(month, attacks=attacks)
     file = tmp_path / "rules.toml"
-    file.write_text(proposal.toml())
+    file.write_text(proposal.toml)
     loaded = load_rules(file)
     assert [each.name for each in loaded.rules] == [each.name for each in proposal.rules]
     assert all(each.data.shadow for each in loaded.rules)
@@ -84,7 +84,7 @@ def test_a_call_of_later_runs_that_a_rule_interrupts_is_counted_and_shown(tmp_pa
     assert [(one.run_id, one.n, one.shown) for one in found.exceptions] == [("run_0058", 3, '"birthday"')]
     assert proposal.judged.interrupted.hits == 1
     assert proposal.judged.by_day == pytest.approx(1 / 8.5, abs=0.01)
-    assert '# 1 exception:\n#   run_0058 #3  "birthday"\n' in proposal.toml()
+    assert '# 1 exception:\n#   run_0058 #3  "birthday"\n' in proposal.toml
 
 
 def test_attacks_are_stopped_by_rules_and_less_by_a_list_of_names(month, attacks):
@@ -121,7 +121,7 @@ def test_a_rule_that_interrupts_often_is_left_out_with_the_reason(tmp_path):
     runs = [[("go", {"mode": "fast" if n < 30 else "slow", "by": "me"})] for n in range(60)]
     proposal = propose(shop.write(tmp_path / "a.moments", runs))
     assert rule(proposal, "go.mode.values").left_out == "it interrupts 100 % of the calls of its tool"
-    assert "go.mode.values" not in proposal.toml()
+    assert "go.mode.values" not in proposal.toml
 
 
 def test_a_rule_that_says_less_than_another_is_left_out(month):
@@ -157,7 +157,7 @@ def test_the_rules_interrupt_in_a_backtest_what_the_proposal_says(tmp_path):
     records = noisy(tmp_path)
     proposal = propose(records, at_most="100%")
     file = tmp_path / "rules.toml"
-    file.write_text(proposal.toml().replace("shadow = true\n", ""))
+    file.write_text(proposal.toml.replace("shadow = true\n", ""))
     report = backtest(load_rules(file), records)
     whole = proposal.curve[len(proposal.rules) - 1]
     assert report.total("newly_asked").total == whole.chosen.interrupted.hits + whole.judged.interrupted.hits == 4
@@ -215,12 +215,12 @@ def test_no_value_of_a_record_leaves_its_text_or_its_comment(tmp_path):
     runs[38] = [("go", {"a b": 'new\n[[rules]]\nname = "evil"', "c": "d\n#"})]
     proposal = propose(shop.write(tmp_path / "a.moments", runs), at_most="100%")
     file = tmp_path / "rules.toml"
-    file.write_text(proposal.toml())
+    file.write_text(proposal.toml)
     assert [each["name"] for each in tomllib.loads(file.read_text())["rules"]] == [each.name for each in proposal.rules]
     assert list(load_rules(file).failed_examples()) == []
     values = rule(proposal, "go.a_b.values")
     assert values.exception_count == 1
-    assert proposal.toml().isprintable() or set(filter(lambda c: not c.isprintable(), proposal.toml())) == {"\n"}
+    assert proposal.toml.isprintable() or set(filter(lambda c: not c.isprintable(), proposal.toml)) == {"\n"}
 
 
 def test_the_result_is_the_same_each_time(month, attacks):

@@ -92,7 +92,7 @@ def suggest(
             then="block" if then == "block" else "ask",
         )
     if out and proposal.rules:
-        _write(out, proposal.toml())
+        _write(out, proposal.toml)
     if html:
         about = {
             "Records": ", ".join(records or [config.settings.records]),

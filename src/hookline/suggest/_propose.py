@@ -20,7 +20,7 @@ from .errors import SuggestError
 from .learning import Candidate, learn
 from .report import CurvePoint, Judged, Proposal, ProposedRule, RecordedCall, Verb
 from .use import uses_of
-from .writing import can_write
+from .writing import can_write, rules_toml
 
 Records = Iterable[str | os.PathLike[str]] | str | os.PathLike[str] | Source
 
@@ -67,7 +67,7 @@ def propose(
     Example::
 
         proposal = propose("records/", at_most=3)
-        Path("rules.toml").write_text(proposal.toml())
+        Path("rules.toml").write_text(proposal.toml)
     """
     began = time.perf_counter()
     limit = _limit(at_most)
@@ -104,7 +104,7 @@ def propose(
         notes.append("no later call is labelled as bad, so what the rules stop is not known: name records of attacks")
     if not later[-1].time:
         notes.append("the records have no times, so their order in the files is taken as the order in time")
-    return Proposal(
+    proposal = Proposal(
         tuple(proposed),
         tuple(left_out),
         sets[count],
@@ -119,9 +119,12 @@ def propose(
         len(read.calls),
         read.moments,
         read.files,
-        round(time.perf_counter() - began, 3),
+        0.0,
         (*read.skipped, *(more.skipped if more else ())),
         tuple(notes),
+    )
+    return proposal.replace(
+        toml=rules_toml(proposal) if proposed else "", seconds=round(time.perf_counter() - began, 3)
     )
 
 

@@ -28,13 +28,13 @@ def proposal_page(proposal: Proposal, *, about: Mapping[str, str] = EMPTY) -> st
     return html_page(
         title,
         assets=("theme.css", "common.js", "suggest.css", "suggest.js"),
-        data={"headline": title, "about": dict(about), "proposal": _shown(proposal), "toml": proposal.toml()},
+        data={"headline": title, "about": dict(about), "proposal": _shown(proposal), "toml": proposal.toml},
         body='<div id="page"></div><noscript>This page draws the report with JavaScript.</noscript>',
     )
 
 
 def _shown(proposal: Proposal) -> dict[str, Any]:
-    shown: dict[str, Any] = msgspec.to_builtins(proposal)
+    shown: dict[str, Any] = msgspec.to_builtins(proposal.replace(toml=""))
     for group, rules in (("rules", proposal.rules), ("left_out", proposal.left_out)):
         shown[group] = [made | _rule(rule) for made, rule in zip(shown[group], rules, strict=True)]
     return shown

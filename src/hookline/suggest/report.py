@@ -128,7 +128,7 @@ class Proposal(Frozen, frozen=True):
 
         proposal = propose("records/")
         print(proposal.judged.interrupted)  # 0.4 % (0.1 % to 1.3 %)
-        Path("rules.toml").write_text(proposal.toml())
+        Path("rules.toml").write_text(proposal.toml)
     """
 
     rules: tuple[ProposedRule, ...] = ()
@@ -150,12 +150,8 @@ class Proposal(Frozen, frozen=True):
     seconds: float = 0.0
     skipped: tuple[Skipped, ...] = ()
     notes: tuple[str, ...] = ()
-
-    def toml(self) -> str:
-        """Return the rules as the text of a file, each in shadow mode and with its evidence as a comment."""
-        from .writing import rules_toml
-
-        return rules_toml(self)
+    toml: str = ""
+    """The rules as the text of a file, each in shadow mode and with its evidence as a comment."""
 
 
 def headline(proposal: Proposal) -> str:
