@@ -23,8 +23,7 @@ from hookline.channels.webhook.channel import _parse_query, _reply
 from hookline.config.loading import load_hooks
 from hookline.config.settings import DeclaredHook
 from hookline.config.sources import read_file
-from hookline.hooks import ObservabilityHook
-from hookline.hooks.rules import load_rules
+from hookline.hooks import ObservabilityHook, load_rules
 from hookline.payloads import Question
 from hookline.plugins.manifest import Manifest, read_manifest
 from hookline.providers.script_file import script_model

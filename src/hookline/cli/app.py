@@ -26,6 +26,7 @@ GROUPS = {
         "runs": "List and delete runs; resume or unpin durable ones.",
         "halt": "Stop all runs of the project or the fleet at once, until you release them.",
         "keys": "List, add and revoke API keys for hookline serve.",
+        "protect": "Put hooks into the coding agents on this machine, and prove that a denial arrives.",
         "agent-hook": "Protect a session of a coding agent with hooks of Hookline.",
     },
     "Write hooks": {
@@ -60,7 +61,7 @@ GROUPS = {
         "trust": "Show a configuration file and the code that it loads, and trust them.",
         "db": "Create, upgrade, check, fill, back up or repair databases; make a key for their encryption.",
         "models": "List, download or remove models.",
-        "doctor": "Check the installation and the shell's sandbox, and ask the configured model for one word.",
+        "doctor": "Check the installation, coding agents, the shell's sandbox and the configured model.",
     },
 }
 """Every command with its summary, in the order of the help page.

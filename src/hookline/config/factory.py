@@ -472,14 +472,18 @@ def make_context(
         session: the conversation.
         halts: the stop switch that the runs obey; by default that of the database of runs in the settings.
     """
-    limits = Limits(
-        steps=settings.max_steps,
+    limits = msgspec.structs.replace(limits_of(settings), steps=settings.max_steps)
+    return AgentContext(session=session, limits=limits, halts=halts or halts_of(settings))
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Return the limits of the settings, except that of steps, which only a loop of Hookline has."""
+    return Limits(
         tokens=settings.max_tokens,
         seconds=settings.max_seconds,
         cost=settings.max_cost,
         tool_calls=settings.max_tool_calls,
     )
-    return AgentContext(session=session, limits=limits, halts=halts or halts_of(settings))
 
 
 def find_deps_factory(

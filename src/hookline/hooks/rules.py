@@ -126,7 +126,7 @@ class Rule:
             raise EvaluationError(f"{self.place}: rule {self.name!r} has no answer: {error}") from None
 
     def _result(self) -> HookResult:
-        message, reason = self.data.message, self.data.reason or self.name
+        message, reason = self.data.message, self.data.reason
         match self.data.then:
             case "block":
                 return HookResult.block(message, reason=reason)

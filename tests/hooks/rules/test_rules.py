@@ -166,7 +166,7 @@ def test_rules_know_the_agent_the_caller_the_platform_and_the_time(rules):
 def test_a_rule_in_shadow_mode_only_reports(rules):
     hooks = rules(rule("true", tools="refund", shadow=True, name="trial"))
     assert results([call("refund")], hooks) == ["refunded 0.0"]
-    assert [decision.would for decision in hooks[0].decisions] == ["would block (trial): No."]
+    assert [decision.would for decision in hooks[0].decisions] == ["would block: No."]
 
 
 # What it does when a condition has no answer.
