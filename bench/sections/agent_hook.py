@@ -96,7 +96,8 @@ def render(data: Any) -> str:
         "starts it for a tool call: the whole process, from its start to its answer, with compiled files. The "
         "resident process keeps the guards in memory; its own CPU for a call is not included. The settings start an "
         "isolated Python without installed packages, which only asks the resident process. Perl would start faster, "
-        "but is not everywhere; Node.js starts slower than all of them."
+        "but is not everywhere; Node.js starts slower than all of them. CPU hardly depends on what else the machine "
+        "does; elapsed times do, so compare them with each other only."
     ) + table(["", "CPU", "elapsed"], rows)
 
 
