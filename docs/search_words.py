@@ -35,6 +35,7 @@ WORDS = {
     "docs/guides/small-models": "embedded model local offline no key gguf cpu",
     "docs/guides/durable": "kill -9 9 crash resume restart survive checkpoint",
     "docs/guides/evidence": "backtest replay regression rule history",
+    "docs/guides/suggest": "propose suggest learn mine rules policy from history baseline anomaly",
     "docs/guides/providers": "ollama vllm lm studio groq mistral gemini azure bedrock deepseek openrouter vertex "
     "together fireworks xai grok",
     "docs/guides/coding-agents": "claude code codex copilot gemini cursor opencode qwen hooks protect PreToolUse",

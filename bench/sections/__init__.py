@@ -34,6 +34,7 @@ from . import (
     server,
     small_models,
     start,
+    suggested,
     telemetry,
     versions,
     watched,
@@ -77,6 +78,7 @@ SECTIONS: dict[str, Section] = {
         small_models,
         agentdojo_,
         wordings,
+        suggested,
         injected,
     )
 }
