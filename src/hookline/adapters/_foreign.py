@@ -319,6 +319,8 @@ class Adapter:
         RegistrationError: a hook or an option cannot work, or the version of the framework is not supported.
     """
 
+    agent_type: type[ForeignAgent] = ForeignAgent
+
     def __init__(self, support: Support, hooks: Sequence[Hook | HookRegistry], options: AdapterOptions) -> None:
         support.check_version()
         self.support = support
@@ -338,7 +340,7 @@ class Adapter:
             given["limits"] = msgspec.structs.replace(limits, steps=math.inf)
         name = given.pop("name", support.framework)
         model = ForeignModel(support.framework, price, support.check_request)
-        self.agent = ForeignAgent(name, llm=model, hooks=_registry(hooks), **given)
+        self.agent = self.agent_type(name, llm=model, hooks=_registry(hooks), **given)
         if with_tools := [plugin.name for plugin in self.agent.plugins if plugin.tools]:
             raise RegistrationError(
                 f"plugin {with_tools[0]!r} has tools, which {support.framework} does not know: give them to "
@@ -654,9 +656,13 @@ class ForeignRun:
             while isinstance(item := await exchange.take(), Work):
                 await self._do(item, work)
         except BaseException:
-            self.run.cancel("the framework was cancelled")
+            self._give_up(exchange)
             raise
         return _checked(item)
+
+    def _give_up(self, exchange: Exchange) -> None:
+        """The framework no longer waits for an exchange."""
+        self.run.cancel("the framework was cancelled")
 
     async def _do(self, item: Work, work: Callable[[Any], Awaitable[Any]]) -> None:
         """Do the work, and cancel it when the loop stops waiting, as at the end of a time limit.

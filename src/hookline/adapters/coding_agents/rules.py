@@ -9,9 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..._base.own_files import OwnFile, protection_of, register_own_file
+from ..._base.own_files import OwnFile, register_own_file
 from ..._base.workers import in_thread
-from ..._kernel.payloads import ToolCallRequest
 from ..._kernel.points import (
     AFTER_TOOL,
     APPROVAL_REQUESTED,
@@ -26,13 +25,9 @@ from ..._kernel.points import (
     Point,
 )
 from ..._kernel.registry import HookRegistry
-from ..._kernel.results import HookResult
 from ..._run.halt import Halt
-from ...config.errors import ConfigError
-from ...config.loading import load_hooks
-from ...config.sources import load
-from ...config.trust import TrustStore, check_trust, project_files, reference_files, trust_variable, trusted_files
-from ...plugins.trust import is_installed, only_trusted
+from ...plugins.trust import is_installed
+from .._rules import KeepRules, load_rules
 from .events import Kind
 from .searches import ExcludeSecrets
 
@@ -83,23 +78,8 @@ class Rules:
         Raises:
             HooklineError: a hook cannot be loaded, or a configuration file is not trusted.
         """
-        registry, trusted, files = HookRegistry(), ExitStack(), []
-        projects: list[RunStore] = []
-        for reference in references:
-            if reference.endswith(".toml"):
-                files.append(Path(reference))
-                projects += _load_configuration(Path(reference), registry, trusted)
-                continue
-            files += reference_files([reference], Path.cwd())
-            hooks, plugins = load_hooks([reference], Path.cwd())
-            for hook in hooks:
-                hook.register(registry)
-            for plugin in plugins:
-                for each in plugin.hooks:
-                    registry.register(each, plugin=plugin.name)
-        if not len(registry):
-            raise ConfigError(f"{', '.join(references)}: there are no hooks, so nothing would be protected")
-        return cls(registry, files, trusted, projects)
+        rules = load_rules(references)
+        return cls(rules.registry, rules.files, rules.trusted, rules.projects)
 
     async def halt(self) -> Halt | None:
         """Return the halt of the projects of the configuration files, or ``None``."""
@@ -133,25 +113,6 @@ class Rules:
         return [kind for kind, fired in POINTS.items() if kind == "session_start" or not points.isdisjoint(fired)]
 
 
-class KeepRules:
-    """Asks before a tool changes the rules, or another file that controls the session, if no guard blocks that."""
-
-    points = frozenset({BEFORE_TOOL})
-    phase = "guard"
-    priority = 100
-
-    def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
-        """Ask if a path of the call is one of these files."""
-        tool = ctx.tool_registry.get(request.name)
-        if tool is None or tool.effects == {"execute"} or not tool.may("write"):
-            return None
-        for path in tool.paths(request.arguments):
-            target = os.path.join(tool.folder, os.path.expanduser(path))
-            if protection_of(target) is not None:
-                return HookResult.ask(f"{path:.200} decides what this session may do. Change it?")
-        return None
-
-
 def _stamp(path: str) -> tuple[int, ...]:
     try:
         state = os.stat(path)
@@ -163,32 +124,3 @@ def _stamp(path: str) -> tuple[int, ...]:
 def _modules() -> Iterable[Any]:
     return sys.modules.values()
 
-
-def _load_configuration(path: Path, registry: HookRegistry, trusted: ExitStack) -> list[RunStore]:
-    """Add the hooks of a configuration file to a registry, and return its store of runs, if it has one."""
-    from ...config.factory import KEEP_DAYS, build_hooks, build_plugins
-    from ...stores.runs import RunStore
-
-    config = load(file=path)
-    if config.file is None:
-        raise ConfigError(f"there is no file {path}")
-    if not trust_variable(os.environ):
-        store, files = TrustStore(), project_files(config)
-        check = check_trust(store, config.file.resolve(), config.digest, files)
-        if not check.passed:
-            raise ConfigError(
-                f"{check.path} or its code is not trusted, or has changed: read the files, then run "
-                f"'hookline trust {check.path}'"
-            )
-        trusted.enter_context(only_trusted(trusted_files(store, files)))
-    built, plugins = build_hooks(config.settings, config.home, config.file)
-    registry.extend(built)
-    manager = build_plugins(config.settings, config.home)
-    manager.attach(registry)
-    for name in config.settings.plugins:
-        manager.activate(name)
-    for plugin in plugins:
-        for each in plugin.hooks:
-            registry.register(each, plugin=plugin.name)
-    runs = config.settings.runs
-    return [] if runs is None else [RunStore(runs, keep_days=KEEP_DAYS)]
