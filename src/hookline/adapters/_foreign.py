@@ -320,6 +320,7 @@ class Adapter:
     """
 
     agent_type: type[ForeignAgent] = ForeignAgent
+    run_type: type[ForeignRun]
 
     def __init__(self, support: Support, hooks: Sequence[Hook | HookRegistry], options: AdapterOptions) -> None:
         support.check_version()
@@ -408,7 +409,7 @@ class Adapter:
             RegistrationError: a hook was added that the framework cannot express.
         """
         run, loop = self._prepare(task, history, attachments, session, streaming)
-        return ForeignRun(run, loop, running_loop() or background_loop())
+        return self.run_type(run, loop, running_loop() or background_loop())
 
     def start_sync(
         self,
@@ -420,7 +421,7 @@ class Adapter:
     ) -> ForeignRun:
         """Start a run for code that blocks: its hooks run in a background thread."""
         run, loop = self._prepare(task, history, attachments, session, streaming=False)
-        return ForeignRun(run, loop, background_loop())
+        return self.run_type(run, loop, background_loop())
 
     def _prepare(
         self, task: str, history: Iterable[Message], attachments: Iterable[Attachment], session: str, streaming: bool
@@ -729,6 +730,9 @@ class ForeignRun:
             item.fail(error)
         finally:
             CURRENT.reset(token)
+
+
+Adapter.run_type = ForeignRun
 
 
 def _checked(outcome: Any) -> Any:

@@ -9,15 +9,11 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from .._base.own_files import protection_of
-from .._kernel.payloads import ToolCallRequest
-from .._kernel.points import BEFORE_TOOL
 from .._kernel.registry import HookRegistry
-from .._kernel.results import HookResult
 from ..config.errors import ConfigError
 from ..config.loading import load_hooks
 from ..config.settings import Settings
@@ -69,25 +65,6 @@ def load_rules(references: Sequence[str]) -> LoadedRules:
     if references and not len(rules.registry):
         raise ConfigError(f"{', '.join(references)}: there are no hooks, so nothing would be protected")
     return rules
-
-
-class KeepRules:
-    """Asks before a tool changes the rules, or another file that controls the session, if no guard blocks that."""
-
-    points = frozenset({BEFORE_TOOL})
-    phase = "guard"
-    priority = 100
-
-    def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
-        """Ask if a path of the call is one of these files."""
-        tool = ctx.tool_registry.get(request.name)
-        if tool is None or tool.effects == {"execute"} or not tool.may("write"):
-            return None
-        for path in tool.paths(request.arguments):
-            target = os.path.join(tool.folder, os.path.expanduser(path))
-            if protection_of(target) is not None:
-                return HookResult.ask(f"{path:.200} decides what this session may do. Change it?")
-        return None
 
 
 def _load_configuration(path: Path, registry: HookRegistry, trusted: ExitStack) -> Settings:

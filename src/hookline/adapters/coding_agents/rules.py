@@ -9,8 +9,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..._base.own_files import OwnFile, register_own_file
+from ..._base.own_files import OwnFile, protection_of, register_own_file
 from ..._base.workers import in_thread
+from ..._kernel.payloads import ToolCallRequest
 from ..._kernel.points import (
     AFTER_TOOL,
     APPROVAL_REQUESTED,
@@ -25,9 +26,10 @@ from ..._kernel.points import (
     Point,
 )
 from ..._kernel.registry import HookRegistry
+from ..._kernel.results import HookResult
 from ..._run.halt import Halt
 from ...plugins.trust import is_installed
-from .._rules import KeepRules, load_rules
+from .._rules import load_rules
 from .events import Kind
 from .searches import ExcludeSecrets
 
@@ -113,6 +115,25 @@ class Rules:
         return [kind for kind, fired in POINTS.items() if kind == "session_start" or not points.isdisjoint(fired)]
 
 
+class KeepRules:
+    """Asks before a tool changes the rules, or another file that controls the session, if no guard blocks that."""
+
+    points = frozenset({BEFORE_TOOL})
+    phase = "guard"
+    priority = 100
+
+    def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
+        """Ask if a path of the call is one of these files."""
+        tool = ctx.tool_registry.get(request.name)
+        if tool is None or tool.effects == {"execute"} or not tool.may("write"):
+            return None
+        for path in tool.paths(request.arguments):
+            target = os.path.join(tool.folder, os.path.expanduser(path))
+            if protection_of(target) is not None:
+                return HookResult.ask(f"{path:.200} decides what this session may do. Change it?")
+        return None
+
+
 def _stamp(path: str) -> tuple[int, ...]:
     try:
         state = os.stat(path)
@@ -123,4 +144,3 @@ def _stamp(path: str) -> tuple[int, ...]:
 
 def _modules() -> Iterable[Any]:
     return sys.modules.values()
-
