@@ -37,7 +37,7 @@ from .._kernel.results import HookResult
 from .._kernel.scope import CURRENT
 from .._kernel.state import AgentResult
 from .._kernel.values import Message, ModelResponse, ToolCall
-from .._run.budget import Limits
+from .._run.budget import Budget, Limits
 from .._run.context import AgentContext, set_origin
 from .._run.events import Discarded, Sink, TextDelta
 from .._run.foreign import Exchange, ForeignAgent, ForeignLoop, ForeignModel, ForeignTools, SettledReply, Validate, Work
@@ -395,6 +395,7 @@ class Adapter:
         attachments: Iterable[Attachment] = (),
         session: str = "",
         streaming: bool = False,
+        budget: Budget | None = None,
     ) -> ForeignRun:
         """Start a run: in the running event loop, or else in a background thread.
 
@@ -404,11 +405,12 @@ class Adapter:
             attachments: the files in the user's message.
             session: the id of the conversation.
             streaming: whether the framework uses :meth:`ForeignRun.stream_model`.
+            budget: the budget of the conversation, whose limits all its runs share.
 
         Raises:
             RegistrationError: a hook was added that the framework cannot express.
         """
-        run, loop = self._prepare(task, history, attachments, session, streaming)
+        run, loop = self._prepare(task, history, attachments, session, streaming, budget)
         return self.run_type(run, loop, running_loop() or background_loop())
 
     def start_sync(
@@ -424,10 +426,16 @@ class Adapter:
         return self.run_type(run, loop, background_loop())
 
     def _prepare(
-        self, task: str, history: Iterable[Message], attachments: Iterable[Attachment], session: str, streaming: bool
+        self,
+        task: str,
+        history: Iterable[Message],
+        attachments: Iterable[Attachment],
+        session: str,
+        streaming: bool,
+        budget: Budget | None = None,
     ) -> tuple[Run[Any], ForeignLoop]:
         self._check()
-        ctx = AgentContext[Any](halts=self._halts)
+        ctx = AgentContext[Any](halts=self._halts, budget=budget)
         set_origin(ctx, self.support.framework)
         options: dict[str, Any] = {"session": Session(session, tuple(history)), "ctx": ctx}
         if self._deps is not None:

@@ -89,7 +89,8 @@ class Guards:
         for hook in (PinGuard(self.calls), KeepRules(files), ClientApprover(self.calls)):
             registry.register(hook)
         given: AdapterOptions = {"name": NAME, **options}
-        self.adapter = GatewayAdapter(SUPPORT, [registry], given)
+        limits = given.pop("limits", None) or Limits()
+        self.adapter = GatewayAdapter(SUPPORT, [registry], given, limits)
         self.adapter.agent.max_attachment = None
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -14,12 +14,15 @@ from ..._base.errors import HooklineError, PlainError
 from ..._base.frozen import FrozenDict, freeze, thaw
 from ..._base.text import describe, stop_text
 from ..._kernel.errors import CallRefusedError
+from ..._kernel.hook import Hook
 from ..._kernel.payloads import ToolCallResult
+from ..._kernel.registry import HookRegistry
 from ..._kernel.values import ToolCall, ToolSpec
+from ..._run.budget import Budget, Limits
 from ..._run.foreign import CallsAgent, Exchange, ForeignTools
 from ..._run.termination import RunFailedError
 from ...tools._tool import CheckedArguments
-from .._foreign import Adapter, ForeignRun, RunOverError, Support
+from .._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support
 
 SUPPORT = Support("MCP gateway", "msgspec", "0", "1000")
 
@@ -56,6 +59,13 @@ class GatewayAdapter(Adapter):
     agent_type = CallsAgent
     run_type = HostRun
 
+    def __init__(
+        self, support: Support, hooks: Sequence[Hook | HookRegistry], options: AdapterOptions, limits: Limits
+    ) -> None:
+        super().__init__(support, hooks, options)
+        self.session_limits = limits
+        """The limits of a session, however many runs it has."""
+
 
 class SessionRun:
     """The run of one session of a client. It begins with the first call.
@@ -70,6 +80,7 @@ class SessionRun:
 
     def __init__(self, adapter: GatewayAdapter, session: str = "") -> None:
         self._adapter = adapter
+        self._budget = Budget(adapter.session_limits)
         self._session = session
         self._run: HostRun | None = None
         self._specs: dict[str, ToolSpec] = {}
@@ -123,17 +134,17 @@ class SessionRun:
             self._run = None
             stop = over.result.stop
             why = stop_text(stop.kind, stop.message) if stop is not None else over.result.status
-            text = f"Not run: {over.result.reply or f'this session is over ({why})'}"
+            text = f"Stopped: {over.result.reply or f'this session is over ({why})'}"
             if stop is None or stop.kind != "halted":
                 self._over = text
             raise RefusedError(text) from None
         except (RunFailedError, CallRefusedError) as failed:
             self._run = None
             log.error("an MCP session: %s", describe(failed))
-            raise RefusedError("Not run: a guard failed.") from None
+            raise RefusedError("A guard failed: the call was not run, or its result is withheld.") from None
 
     def _started(self) -> HostRun:
-        run = self._adapter.start(self.task, session=self._session)
+        run = self._adapter.start(self.task, session=self._session, budget=self._budget)
         assert isinstance(run, HostRun)
         if self._specs:
             run.learn(tuple(self._specs.values()))
