@@ -17,6 +17,7 @@ import pytest
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
 from hookline._net.signatures import verify
 from hookline.adapters.claude_code import ClaudeHooks
+from hookline.adapters.mcp_gateway.client_settings import unwrap
 from hookline.channels.approvals import PendingApproval, render_request
 from hookline.channels.options import GatewayOptions
 from hookline.channels.webhook.channel import _parse_query, _reply
@@ -130,12 +131,17 @@ def is_a_run_request(block, tmp_path):
     assert len(request.attachments) == 2
 
 
+def is_settings_with_a_gateway(block, tmp_path):
+    assert unwrap("claude", block.text).changed == ("notes",)
+
+
 JSON = {
     "docs/guides/a2a.md": is_a_decision,
     "docs/guides/attachments.md": is_a_run_request,
     "docs/guides/channels/webhook.md": is_a_reply,
     "docs/guides/claude-code-hooks.md": is_settings_of_claude_code,
     "docs/guides/evidence.md": is_a_script,
+    "docs/guides/mcp-gateway.md": is_settings_with_a_gateway,
     "docs/guides/models.md": is_a_script,
     "docs/reference/logs.md": is_a_log_line,
     "docs/guides/plugins.md": is_a_script,
