@@ -27,7 +27,7 @@ GROUPS = {
         "halt": "Stop all runs of the project or the fleet at once, until you release them.",
         "keys": "List, add and revoke API keys for hookline serve.",
         "agent-hook": "Protect a session of a coding agent with hooks of Hookline.",
-        "mcp-gateway": "Guard an MCP server: hooks judge the calls of its tools, and changed tools are hidden.",
+        "mcp-gateway": "Guard MCP servers: hooks judge the calls of their tools, and changed tools are hidden.",
         "mcp-pins": "Show the approved tools of MCP servers, and approve what is new or has changed.",
     },
     "Write hooks": {

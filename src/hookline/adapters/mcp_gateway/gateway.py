@@ -81,7 +81,7 @@ class ServerGoneError(ServerError):
 class Request:
     """A request of the client that waits for its response."""
 
-    def __init__(self, message: Message, line: bytes) -> None:
+    def __init__(self, message: Message, line: bytes, declared: Mapping[str, Any] | None = None) -> None:
         self.ident: Any = message["id"]
         self.message, self.line = message, line
         self.method: str = message["method"]
@@ -95,8 +95,9 @@ class Request:
         """The name under which hooks see it."""
         self.refusal: str | None = None
         meta = meta_of(self.params)
-        self.modern = VERSION in meta
-        declared = meta.get(CAPABILITIES)
+        self.modern = VERSION in meta or declared is not None
+        """Whether the client uses the stateless protocol."""
+        declared = meta.get(CAPABILITIES) if declared is None else declared
         self.capabilities: Mapping[str, Any] = declared if isinstance(declared, Mapping) else {}
 
 
@@ -130,6 +131,8 @@ class Gateway:
         self._hooks = hooks
         self._open: dict[Any, Request] = {}
         """The requests of the client, by id."""
+        self._at_server: dict[Any, Request] = {}
+        """The requests that the server has not answered yet, by the id that it knows."""
         self._own: dict[str, asyncio.Future[Message]] = {}
         """The requests of the gateway, to either side, by id."""
         self._asked: dict[Any, asyncio.Future[tuple[Message, bytes]] | None] = {}
@@ -144,8 +147,13 @@ class Gateway:
 
     # From the client.
 
-    async def from_client(self, line: bytes) -> None:
-        """Take a message of the client."""
+    async def from_client(self, line: bytes, declared: Mapping[str, Any] | None = None) -> None:
+        """Take a message of the client.
+
+        Args:
+            line: the message.
+            declared: the capabilities of a client of the stateless protocol whose server has the other.
+        """
         try:
             message = decode(line)
             method = message.get("method")
@@ -156,18 +164,18 @@ class Gateway:
             elif "id" not in message:
                 await self._notification_from_client(message, line)
             else:
-                await self._request_from_client(Request(message, line))
+                await self._request_from_client(Request(message, line, declared))
         except MessageError as error:
             ident = _id_in(line)
             await self._to_client(encode(error_of(ident, error.code, str(error))))
 
     async def _request_from_client(self, request: Request) -> None:
         key = id_key(request.ident)
-        if not is_id(request.ident) or key in self._open or request.ident in self._own:
+        if not is_id(request.ident) or key in self._open or key in self._at_server or request.ident in self._own:
             raise MessageError(INVALID_REQUEST, "a request with this id is in flight")
         if len(self._open) >= MAX_OPEN:
             raise MessageError(REFUSED, "too many requests are in flight")
-        if request.modern:
+        if VERSION in meta_of(request.params):
             self._meta = {name: each for name, each in meta_of(request.params).items() if name != "progressToken"}
         method, params = request.method, request.params
         if method.startswith("tasks/") or (method in JUDGED and "task" in params):
@@ -355,6 +363,9 @@ class Gateway:
             if line is None or request.ident != request.message["id"]:
                 line = encode({**request.message, "id": request.ident, "params": params})
             message, line = await self._ask_server(request, line)
+            if message["id"] != request.ident:  # the client returned with an answer in the meantime
+                message = {**message, "id": request.ident}
+                line = encode(message)
             result = message.get("result")
             if not isinstance(result, dict) or result.get("resultType") != "input_required" or not request.modern:
                 break
@@ -423,6 +434,7 @@ class Gateway:
         future: asyncio.Future[tuple[Message, bytes]] = asyncio.get_running_loop().create_future()
         request.response = future
         ident = request.ident
+        self._at_server[id_key(ident)] = request
         try:
             await self._send_to_server(line)
             return await future
@@ -433,6 +445,7 @@ class Gateway:
                 self._spawn(self._send_to_server(encode(note)))
             raise
         finally:
+            del self._at_server[id_key(ident)]
             request.response = None
 
     async def _respond(self, request: Request, line: bytes) -> None:
@@ -624,6 +637,7 @@ class Gateway:
         key = id_key(ident)
         params = message.get("params") or {}
         answer: Message | None = None
+        asking = Request({"id": 0, "method": method}, line)
         if not is_id(ident) or key in self._asked or not isinstance(params, dict):
             answer = error_of(ident if is_id(ident) else None, INVALID_REQUEST, "invalid, or this id is in flight")
         elif method == "ping":
@@ -637,26 +651,30 @@ class Gateway:
         elif method not in ASKED or ASKED[method] not in self._capabilities:
             answer = error_of(ident, METHOD_NOT_FOUND, f"{method:.80} is not supported")
         else:
-            open_calls = [each for each in self._open.values() if each.response is not None]
+            open_calls = list(self._at_server.values())
             if not open_calls:
                 answer = error_of(ident, REFUSED, "there is no call in flight that this could belong to")
             elif all(each.questions >= MAX_QUESTIONS for each in open_calls):
                 answer = error_of(ident, REFUSED, "too many questions")
             else:
-                min(open_calls, key=lambda each: each.questions).questions += 1
+                asking = min(open_calls, key=lambda each: each.questions)
+                asking.questions += 1
         if answer is not None:
             await self._send_to_server(encode(answer))
             return
         self._asked[key] = asyncio.get_running_loop().create_future()
-        self._spawn(self._answer_question(message, key))
+        self._spawn(self._answer_question(message, key, asking))
 
-    async def _answer_question(self, message: Message, key: Any) -> None:
+    async def _answer_question(self, message: Message, key: Any, asking: Request) -> None:
         """Have the client answer a request of the server, if the hooks allow it."""
         ident, method = message["id"], message["method"]
         future = self._asked[key]
         assert future is not None
 
         async def relay(shown: Message) -> Any:
+            if asking.modern:
+                answers = await self._leg(asking, {"question": {"method": method, "params": shown}})
+                return answers.get("question") or {"action": "cancel"}
             await self._to_client(encode({**message, "params": shown}))
             answer, _ = await future
             if "result" not in answer:
@@ -713,7 +731,7 @@ class Gateway:
             if not own.done():
                 own.set_result(message)
             return
-        request = self._open.get(id_key(ident))
+        request = self._at_server.get(id_key(ident)) or self._open.get(id_key(ident))
         if request is None:
             self._odd("an answer to no request")
         elif request.response is not None:
