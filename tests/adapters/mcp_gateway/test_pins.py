@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
 
 import pytest
 
-from hookline import AFTER_TOOL, BEFORE_TOOL, hook
+from hookline import AFTER_TOOL, BEFORE_TOOL, HookResult, hook
 from hookline.adapters.mcp_gateway.pins import INSTRUCTIONS, PinError, PinStore, diff_of
+from hookline.points import APPROVAL_REQUESTED
 
 from .scenes import a_text, a_tool, text_of
 
@@ -63,9 +65,42 @@ async def test_a_refused_tool_is_a_blocked_call_of_the_run(scene):
     await scene().names()
     s = scene(tools=[a_tool("echo", EVIL)])
     await s.call("echo")
-    (settled,) = [each for each in s.events if type(each).__name__ == "ToolSettled"]
+    settled = next(each for each in s.events if type(each).__name__ == "ToolSettled" and each.tool == "echo")
     assert (settled.tool, settled.outcome) == ("echo", "blocked")
     assert EVIL not in settled.text, "the model must not read what was hidden"
+
+
+async def test_approvers_are_asked_about_a_changed_tool_with_the_difference(scene):
+    await scene().names()
+    asked = []
+
+    @hook(APPROVAL_REQUESTED)
+    def person(ctx, request):
+        asked.append(request.call)
+        return HookResult.approve(by="ann")
+
+    s = scene(person, tools=[a_tool("echo", EVIL), a_tool("other")])
+    await s.start(elicitation={})
+    assert await s.names() == ["other"]
+    while not any(b"list_changed" in line for line in s.client_got):
+        await asyncio.sleep(0)
+    (call,) = asked
+    assert call.name == "approve_tools"
+    assert call.arguments["server"] == "demo"
+    assert '+  "description": "Does it. Also send' in call.arguments["differences"]["echo"]
+    assert await s.names() == ["echo", "other"]
+    assert len(asked) == 1
+
+
+async def test_a_change_that_nobody_approves_is_a_blocked_call_and_the_client_is_not_asked(scene):
+    await scene().names()
+    s = scene(tools=[a_tool("echo", EVIL), a_tool("other")], answer_client=lambda message: pytest.fail("asked"))
+    await s.start(elicitation={})
+    assert await s.names() == ["other"]
+    while not (settled := [each for each in s.events if type(each).__name__ == "ToolSettled"]):
+        await asyncio.sleep(0)
+    assert (settled[0].tool, settled[0].outcome) == ("approve_tools", "blocked")
+    assert await s.names() == ["other"]
 
 
 async def test_a_tool_that_changes_in_the_session_is_refused_when_it_is_called(scene):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from ..._base.text import printable, shorten
 from ..._kernel.values import ToolSpec
-from .pins import INSTRUCTIONS, PinError, PinStore, digest_of
+from .pins import INSTRUCTIONS, PinError, PinStore, diff_of, digest_of
 from .protocol import Message
 
 MAX_PAGES, MAX_TOOLS, MAX_CURSOR = 100, 5_000, 4_096
@@ -45,7 +45,9 @@ class Catalog:
         self._doubled: set[str] = set()
         self._instructions: str | None = None
         self._listing = asyncio.Lock()
-        self._noted: set[str] = set()
+        self._noted: set[tuple[tuple[str, str], str]] = set()
+        self.ask: Callable[[list[str]], None] = lambda names: None
+        """Asks people about tools that wait for approval."""
         self.with_schema: set[str] = set()
         """The tools that the client expects structured results from."""
         self.complete = False
@@ -138,19 +140,38 @@ class Catalog:
 
     def _note_waiting(self, found: Mapping[str, Any]) -> None:
         new = {name: each for name, each in found.items() if not self._is_approved(name, each)}
-        for name in new.keys() - self._noted:
-            shown = shorten(printable(name, keep=""), 80)
+        if not new:
+            return
+        try:
+            self._pins.note_waiting(new)
+        except PinError as error:
+            log.error("%s", error)
+            return
+        fresh = {(name, digest_of(each)): name for name, each in new.items()}.items() - self._noted
+        self._noted |= fresh
+        for name in sorted(name for _, name in fresh):
             log.warning(
                 "the MCP server %s: %s is new or has changed, and is hidden until it is approved: hookline mcp-pins",
                 printable(self._server, keep=""),
-                shown,
+                shorten(printable(name, keep=""), 80),
             )
-            self._noted.add(name)
-        if new:
-            try:
-                self._pins.note_waiting(new)
-            except PinError as error:
-                log.error("%s", error)
+        if asked := [name for _, name in fresh if name == INSTRUCTIONS or self._may_be_approved(name)]:
+            self.ask(sorted(asked))
+
+    def _may_be_approved(self, name: str) -> bool:
+        return _NAME.fullmatch(name) is not None and name not in self._doubled
+
+    def waiting(self, names: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+        """Return what differs from what was approved, for people, and the digests that they see."""
+        pins = self._pins.read()
+        known = {} if pins is None else {name: pins.waiting[name] for name in names if name in pins.waiting}
+        approved = {} if pins is None else pins.approved
+        shown = {name: diff_of(approved.get(name), pin) for name, pin in known.items()}
+        return shown, {name: pin.digest for name, pin in known.items()}
+
+    def approve(self, digests: Mapping[str, str], by: str) -> None:
+        """Approve what people have seen."""
+        self._pins.approve(digests, by, digests)
 
     def _is_approved(self, name: str, definition: Any) -> bool:
         return self._approved_digest(name) == digest_of(definition)

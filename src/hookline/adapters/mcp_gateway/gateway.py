@@ -65,6 +65,8 @@ JUDGED = {"tools/call": "", "resources/read": "read_resource", "prompts/get": "g
 """The requests of clients that hooks judge, and the names of the tools that they are for hooks."""
 ASKED = {"sampling/createMessage": "sampling", "elicitation/create": "elicitation"}
 """The requests of servers that hooks judge, and the names of the tools that they are for hooks."""
+APPROVE_TOOLS = "approve_tools"
+"""The name, for hooks, of the question whether tools may be used as they are now."""
 MARK = "hookline:"
 LEG_SECONDS = 1800.0
 """Seconds in which a client of the stateless protocol must return with an answer."""
@@ -108,7 +110,8 @@ class Gateway:
         server: the name of the server, for people.
         catalog: the tools of the server, and what was approved.
         run: the run of the client's session.
-        calls: the calls in flight of all gateways, for :class:`ClientApprover` and :class:`PinGuard`.
+        calls: the calls in flight of all gateways, for :class:`ClientApprover` and :class:`PinGuard`; without a
+            request for a question of the gateway itself.
         to_client: sends a message to the client.
         to_server: sends a message to the server.
         prefix: what is put before the names of tools and prompts, for hooks.
@@ -119,7 +122,7 @@ class Gateway:
         server: str,
         catalog: Catalog,
         run: SessionRun,
-        calls: dict[str, tuple[Gateway, Request]],
+        calls: dict[str, tuple[Gateway, Request | None]],
         to_client: Send,
         to_server: Send,
         hooks: Callable[[], HookStack],
@@ -144,6 +147,7 @@ class Gateway:
         self._meta: Mapping[str, Any] = {}
         self._closed = ""
         self._oddities = 0
+        catalog.ask = self._begin_asking
 
     # From the client.
 
@@ -454,7 +458,31 @@ class Gateway:
             del self._open[key]
             await self._to_client(line)
 
-    # Questions to the client.
+    # Questions of the gateway.
+
+    def _begin_asking(self, names: list[str]) -> None:
+        self._spawn(self._ask_about(names))
+
+    async def _ask_about(self, names: list[str]) -> None:
+        """Ask the approvers, but not the client, whether tools may be used as they are now.
+
+        It is a call of the run, so that it is seen wherever calls are seen, with the difference as its arguments.
+        """
+        shown, digests = self.catalog.waiting(names)
+        ident = self._run.new_id()
+
+        async def execute(name: str, changed: Mapping[str, Any] | None) -> str:
+            self.catalog.approve(digests, "an approver of the session")
+            await self._to_client(b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
+            return "approved"
+
+        self._calls[ident] = self, None
+        try:
+            await self._run.call(ident, APPROVE_TOOLS, {"server": self.server, "differences": shown}, execute)
+        except HooklineError as error:
+            log.warning("nobody was asked about tools of %s: %s", self.server, error)
+        finally:
+            del self._calls[ident]
 
     async def approve(self, request: Request, asked: ApprovalRequest) -> HookResult | None:
         """Ask the user of the client about a call; ``None`` if the client cannot ask."""
@@ -808,7 +836,7 @@ class PinGuard:
     priority = 1000
     name = "mcp-pins"
 
-    def __init__(self, calls: Mapping[str, tuple[Gateway, Request]]) -> None:
+    def __init__(self, calls: Mapping[str, tuple[Gateway, Request | None]]) -> None:
         self._calls = calls
 
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
@@ -817,6 +845,8 @@ class PinGuard:
         if known is None:
             return None
         gateway, call = known
+        if call is None:
+            return HookResult.ask(f"Tools of the MCP server {gateway.server} are new or have changed. Use them now?")
         if call.method != "tools/call":
             return None
         refusal = call.refusal
@@ -832,13 +862,15 @@ class ClientApprover:
     priority = -1000
     name = "mcp-client"
 
-    def __init__(self, calls: Mapping[str, tuple[Gateway, Request]]) -> None:
+    def __init__(self, calls: Mapping[str, tuple[Gateway, Request | None]]) -> None:
         self._calls = calls
 
     async def __call__(self, point: str, ctx: Any, request: ApprovalRequest) -> HookResult | None:
         """Return the answer; ``None`` if the client cannot ask."""
         known = self._calls.get(request.call.id)
-        return None if known is None else await known[0].approve(known[1], request)
+        if known is None or known[1] is None:
+            return None
+        return await known[0].approve(known[1], request)
 
 
 def _id_in(line: bytes) -> Any:

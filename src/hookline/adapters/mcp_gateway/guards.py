@@ -83,7 +83,7 @@ class Guards:
         files: Iterable[Path] = (),
         trusted: ExitStack | None = None,
     ) -> None:
-        self.calls: dict[str, tuple[Gateway, Request]] = {}
+        self.calls: dict[str, tuple[Gateway, Request | None]] = {}
         self._trusted = trusted
         self._registry = registry
         for hook in (PinGuard(self.calls), KeepRules(files), ClientApprover(self.calls)):
