@@ -20,6 +20,9 @@ FIRST_USE = "first start"
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 """The names that MCP allows. Others could look like the name of another tool."""
 
+APPROVE_TOOLS = "approve_tools"
+"""The name, for hooks, of the question whether tools may be used as they are now. No tool of a server may have it."""
+
 log = logging.getLogger("hookline")
 
 ListPage = Callable[[str | None], Awaitable[Message]]
@@ -185,8 +188,8 @@ class Catalog:
         """Return why a tool must not be used; ``None`` if it may be."""
         if _NAME.fullmatch(name) is None:
             return "Not run: a tool with this name cannot be approved."
-        if name in self._doubled:
-            return f"Not run: {name} looks like another tool of {self._server}."
+        if name in self._doubled or hook_name(self._prefix, name) == APPROVE_TOOLS:
+            return f"Not run: {name} looks like another tool than it is."
         digest = self._now.get(name)
         if digest is None:
             return f"Not run: {self._server} has no tool {name}. {self.problem}".rstrip()

@@ -24,7 +24,7 @@ from ..._kernel.registry import HookStack
 from ..._kernel.results import HookResult
 from ...tools._mcp_questions import is_web_address
 from ...tools._tool import WithAttachments
-from .catalog import Catalog, hook_name
+from .catalog import APPROVE_TOOLS, Catalog, hook_name
 from .content import (
     Reading,
     is_unchanged,
@@ -65,8 +65,6 @@ JUDGED = {"tools/call": "", "resources/read": "read_resource", "prompts/get": "g
 """The requests of clients that hooks judge, and the names of the tools that they are for hooks."""
 ASKED = {"sampling/createMessage": "sampling", "elicitation/create": "elicitation"}
 """The requests of servers that hooks judge, and the names of the tools that they are for hooks."""
-APPROVE_TOOLS = "approve_tools"
-"""The name, for hooks, of the question whether tools may be used as they are now."""
 MARK = "hookline:"
 LEG_SECONDS = 1800.0
 """Seconds in which a client of the stateless protocol must return with an answer."""

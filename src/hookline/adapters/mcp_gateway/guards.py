@@ -27,6 +27,7 @@ from ..._kernel.results import HookResult
 from ..._run.budget import Limits
 from .._foreign import AdapterOptions
 from .._rules import load_rules
+from .catalog import APPROVE_TOOLS
 from .gateway import ClientApprover, Gateway, PinGuard, Request
 from .run import SUPPORT, GatewayAdapter
 
@@ -89,6 +90,7 @@ class Guards:
         for hook in (PinGuard(self.calls), KeepRules(files), ClientApprover(self.calls)):
             registry.register(hook)
         given: AdapterOptions = {"name": NAME, **options}
+        given["effects"] = {**given.get("effects", {}), APPROVE_TOOLS: ()}
         limits = given.pop("limits", None) or Limits()
         self.adapter = GatewayAdapter(SUPPORT, [registry], given, limits)
         self.adapter.agent.max_attachment = None
