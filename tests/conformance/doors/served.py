@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, SoupStrainer
 
 from hookline.config.settings import Settings
 from hookline.explain.words import VERBS
@@ -81,12 +81,12 @@ class Console(Served):
     async def tell(self, vector: Vector, folder: Path) -> Story:
         run = await self.run(vector)
         address = f"/console/runs/{run['id']}"
-        page = await self.page(address)
+        page = await self.page(address, "run-head", "run-steps")
         head = page.select_one("#run-head")
         reply = head.select_one(".reply pre")
         keys = [link["data-call"] for link in page.select("#run-steps a.nm")]
-        calls = [(await self.page(f"{address}?call={key}")).select_one("#run-drawer") for key in keys]
-        blocked = await self.page(f"/console/blocked?agent={self.names[vector.id]}&by=events")
+        calls = [(await self.page(f"{address}?call={key}", "run-drawer")).select_one("#run-drawer") for key in keys]
+        blocked = await self.page(f"/console/blocked?agent={self.names[vector.id]}&by=events", "blocked-rows")
         return Story(
             head.select_one(".status").text,
             reply="" if reply is None else reply.text,
@@ -95,9 +95,9 @@ class Console(Served):
             refusals=tuple(_refusals(blocked, run["id"])),
         )
 
-    async def page(self, address: str) -> Any:
-        """Return a page."""
-        return BeautifulSoup((await self.client.get(address)).text, "lxml")
+    async def page(self, address: str, *ids: str) -> Any:
+        """Return the parts of a page with these ids: reading the rest would take most of the time."""
+        return BeautifulSoup((await self.client.get(address)).text, "lxml", parse_only=SoupStrainer(id=list(ids)))
 
 
 VERB_OF = {word: verb for verb, (word, _) in VERBS.items()}
