@@ -49,6 +49,7 @@ class Server:
             )
         except OSError as error:
             raise HooklineError(f"the MCP server cannot be started: {command[0]}: {error_text(error)}") from error
+        enlarge(process._transport.get_pipe_transport(1).get_extra_info("pipe"))  # type: ignore[attr-defined]
         return cls(process)
 
     async def send(self, line: bytes) -> None:
@@ -87,6 +88,14 @@ class Server:
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
+
+
+def enlarge(file: Any) -> None:
+    """Let a pipe hold more than 64 kB, where the system allows it: each time that it is full, both ends wait."""
+    with suppress(ImportError, AttributeError, OSError, ValueError):
+        import fcntl
+
+        fcntl.fcntl(file, fcntl.F_SETPIPE_SZ, BUFFER)
 
 
 async def lines_of(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:

@@ -14,7 +14,7 @@ from .gateway import Gateway
 from .guards import Guards
 from .hub import Hub, ServerSettings
 from .pins import PinStore
-from .process import BUFFER, CLOSING, MAX_MESSAGE, Server, lines_of
+from .process import BUFFER, CLOSING, MAX_MESSAGE, Server, enlarge, lines_of
 from .run import SessionRun
 
 
@@ -49,6 +49,8 @@ class Client:
     async def open(self) -> None:
         """Connect the streams."""
         loop = asyncio.get_running_loop()
+        for file in (sys.stdin, self._out):
+            enlarge(file)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(self._reader), sys.stdin.buffer)
         with suppress(ValueError):  # a file is written to directly
             self._pipe = await loop.connect_write_pipe(_Output, os.fdopen(self._out, "wb", buffering=0))
