@@ -123,6 +123,15 @@ async def over_stdio(home, options=(), **client):
             yield session
 
 
+async def all_tools(client, number):
+    """Return the names of the tools, once there are so many: a server that starts slowly comes later."""
+    while True:
+        listed = await client.session.list_tools()
+        if len(listed.tools) >= number:
+            return [tool.name for tool in listed.tools]
+        await asyncio.sleep(0.1)
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 @pytest.mark.parametrize("connect", [over_http, over_stdio])
 async def test_several_servers_are_one_for_the_client_of_mcp(home, connect, mode):
@@ -138,8 +147,7 @@ async def test_several_servers_are_one_for_the_client_of_mcp(home, connect, mode
 
     options = ("--max-message", "1")
     async with connect(home, options, mode=mode, elicitation_callback=answer) as client:
-        names = [tool.name for tool in (await client.list_tools()).tools]
-        assert names == ["one__echo", "one__greet", "two__echo", "two__greet", "flood__flood"]
+        assert await all_tools(client, 5) == ["one__echo", "one__greet", "two__echo", "two__greet", "flood__flood"]
         assert text(await client.call_tool("one__echo", {"text": "hi"})) == "one hi"
         blocked = await client.call_tool("one__echo", {"text": ".env"})
         assert (blocked.is_error, text(blocked)) == (True, "No .env files.")
@@ -162,6 +170,20 @@ async def test_several_servers_are_one_for_the_client_of_mcp(home, connect, mode
         assert text(await client.call_tool("two__echo", {"text": "still there"})) == "two still there"
         many = await asyncio.gather(*(client.call_tool("one__echo", {"text": str(n)}) for n in range(50)))
         assert [text(each) for each in many] == [f"one {n}" for n in range(50)]
+
+
+async def test_a_server_that_hangs_keeps_nobody_from_the_others(home):
+    (home.folder / "hang.py").write_text("import time\ntime.sleep(1000)\n")
+    servers = json.loads((home.folder / "mcp.json").read_text())
+    servers["mcpServers"] = {
+        "hang": {"command": sys.executable, "args": [str(home.folder / "hang.py")]},
+        "one": servers["mcpServers"]["one"],
+    }
+    (home.folder / "mcp.json").write_text(json.dumps(servers))
+    async with over_stdio(home, mode="legacy") as client:
+        assert await all_tools(client, 2) == ["one__echo", "one__greet"]
+        assert text(await client.call_tool("one__echo", {"text": "hi"})) == "one hi"
+        assert "not running" in text(await client.call_tool("hang__x", {}))
 
 
 def body(method, ident=1, **params):

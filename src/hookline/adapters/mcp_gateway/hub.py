@@ -33,6 +33,7 @@ from .protocol import (
     CAPABILITIES,
     CLIENT,
     INVALID_PARAMS,
+    INVALID_REQUEST,
     METHOD_NOT_FOUND,
     REFUSED,
     VERSION,
@@ -51,7 +52,10 @@ HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS = ("2026-07-28",)
 INSTRUCTIONS = 2_000
 """Maximum length of the instructions of one server that a client gets."""
-START_SECONDS = 30.0
+START_SECONDS = 120.0
+"""Seconds that a server may take to start: the first start of one from npm downloads it."""
+PATIENCE = 10.0
+"""Seconds after the start of a server in which a client waits for it, and for lists of what it has."""
 RESTART_SECONDS = 5.0
 """Seconds between two starts of a server that has ended."""
 MAX_PAGES = 100
@@ -125,8 +129,8 @@ class Link:
         self._receiving: asyncio.Task[None] | None = None
         self._waiting: dict[str, asyncio.Future[Message]] = {}
         self._numbers = count(1)
-        self._starting = asyncio.Lock()
-        self._started = 0.0
+        self._starting: asyncio.Task[None] | None = None
+        self._started = -RESTART_SECONDS
 
     @property
     def up(self) -> bool:
@@ -134,21 +138,34 @@ class Link:
         return self._gateway is not None and not self.why
 
     async def ensure(self) -> bool:
-        """Start the server, unless it runs. Return whether it does."""
-        async with self._starting:
-            if not self.up and time.monotonic() > self._started + RESTART_SECONDS:
-                self._started = time.monotonic()
-                try:
-                    async with asyncio.timeout(START_SECONDS):
-                        await self._start()
-                except (HooklineError, TimeoutError) as error:
-                    self.why = error_text(error) or "it did not start in time"
-                    log.warning("the MCP server %s is not used: %s", self.name, self.why)
-                    await self.close()
-            return self.up
+        """Start the server, unless it runs, and wait for it for a while. Return whether it runs.
+
+        A server that is slow to start goes on starting, so that it keeps nobody from using the others.
+        """
+        if not self.up and self._starting is None and time.monotonic() >= self._started + RESTART_SECONDS:
+            self._started = time.monotonic()
+            self._starting = asyncio.get_running_loop().create_task(self._begin())
+        if self._starting is not None:
+            left = self._started + PATIENCE - time.monotonic()
+            await asyncio.wait((self._starting,), timeout=max(left, 0))
+        return self.up
+
+    async def _begin(self) -> None:
+        """Start the server. A failure is remembered and logged."""
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await self._start()
+        except (HooklineError, TimeoutError) as error:
+            self.why = error_text(error) or "it did not start in time"
+            log.warning("the MCP server %s is not used: %s", self.name, self.why)
+            await self._stop()
+        finally:
+            self._starting = None
+        if self.up and time.monotonic() > self._started + PATIENCE:
+            await self._hub.say_changed()
 
     async def _start(self) -> None:
-        await self.close()
+        await self._stop()
         hub, settings = self._hub, self.settings
         env = {**os.environ, **settings.env}
         self._server = await Server.start(
@@ -161,7 +178,6 @@ class Link:
         self._gateway = Gateway(
             self.name, catalog, hub.run, guards.calls, self._to_client, self._server.send, guards.stack, self.prefix
         )
-        self.why = ""
         self._receiving = asyncio.get_running_loop().create_task(self._receive(self._server, self._gateway))
         client = {"name": "hookline", "version": __version__}
         asked = {"protocolVersion": HANDSHAKE[-1], "capabilities": dict(hub.capabilities), "clientInfo": client}
@@ -170,6 +186,7 @@ class Link:
         capabilities = opened.get("capabilities")
         self.capabilities = capabilities if isinstance(capabilities, dict) else {}
         self.instructions = str(opened.get("instructions") or "")[:INSTRUCTIONS]
+        self.why = ""
 
     async def _receive(self, server: Server, gateway: Gateway) -> None:
         try:
@@ -189,7 +206,7 @@ class Link:
             HooklineError: the server answered with an error, or has ended.
         """
         gateway = self._gateway
-        if gateway is None or self.why:
+        if gateway is None:
             raise HooklineError(f"the MCP server {self.name} is not running: {self.why}")
         ident = f"hub-{next(self._numbers)}"
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -235,7 +252,13 @@ class Link:
         await self._hub.from_link(self, message)
 
     async def close(self) -> None:
-        """End the server."""
+        """End the server, also while it starts."""
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait((self._starting,), timeout=2)
+        await self._stop()
+
+    async def _stop(self) -> None:
         gateway, server, receiving = self._gateway, self._server, self._receiving
         self._gateway = self._server = self._receiving = None
         if gateway is not None:
@@ -294,6 +317,10 @@ class Hub:
             await self._answer(message)
         elif "id" not in message:
             await self._notify(message, params)
+        elif id_key(message["id"]) in self._open:
+            await self._to_client(
+                encode(error_of(message["id"], INVALID_REQUEST, "a request with this id is in flight"))
+            )
         else:
             task = asyncio.get_running_loop().create_task(self._request(message, params))
             self._tasks.add(task)
@@ -363,6 +390,10 @@ class Hub:
         name = client.get("name") if isinstance(client, Mapping) else None
         self.run.task = f"A session of {str(name or 'an MCP client')[:80]!r} with {', '.join(self.links)}"
 
+    async def say_changed(self) -> None:
+        """Tell the client that there are more tools."""
+        await self._to_client(b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
+
     async def _about(self) -> Message:
         await self._each(lambda link: link.ensure())
         up = [link for link in self.links.values() if link.up]
@@ -383,7 +414,7 @@ class Hub:
         async def one(link: Link) -> list[Any]:
             if not await link.ensure() or capability not in link.capabilities:
                 return []
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(PATIENCE):
                 return await link.pages(method, key)
 
         found: list[Any] = []
