@@ -60,13 +60,14 @@ test-postgresql: $(VENV)/.dev debian
 	@$(BIN)/pytest -n 3 --database postgresql -m $(if $(SLOW),slow,"not slow") tests/stores tests/server tests/channels
 
 # The adapters with the oldest and the newest version of their frameworks, each in an environment of its own: about 10 minutes the
-# first time. The last lines say which frameworks have a newer release.
+# first time. The last lines say which frameworks have a newer release, and which versions cannot be installed from this index.
 # ONLY=langchain takes one of them; RESULTS=1 writes what the suite finds, for the table in the documentation.
 test-adapters: $(VENV)/.dev
 	@$(BIN)/python tests/adapters/run.py $(ONLY) $(if $(RESULTS),--write-results)
 
 # hookline agent-hook in the real coding agents, with a model of ours: installed from npm in .venv/agents, then about 4 minutes.
-# ONLY=gemini takes one of them.
+# ONLY=gemini takes one of them. RECORD=1 writes the events that they send to tests/adapters/coding_agents/payloads, for make test; it
+# does so in make test-adapters ONLY=claude_real too.
 test-agents: $(VENV)/.dev
 	@$(BIN)/python -m tests.agents.run $(ONLY)
 

@@ -29,6 +29,7 @@ WORDS = {
     "docs/guides/output": "structured output json schema typed pydantic model deps dependency injection",
     "docs/guides/opentelemetry": "opentelemetry otel otlp traces tracing spans jaeger phoenix",
     "docs/guides/other-frameworks/langchain": "langchain langgraph middleware",
+    "docs/guides/rules": "rules as data policy as code cel toml compliance declarative no code opa rego cedar",
     "docs/guides/sandbox": "coding agent sandbox shell bubblewrap landlock",
     "docs/guides/small-models": "embedded model local offline no key gguf cpu",
     "docs/guides/durable": "kill -9 9 crash resume restart survive checkpoint",

@@ -30,7 +30,7 @@ GROWN = {
 def measure(lab: Lab) -> dict[str, Any]:
     taken: dict[str, dict[str, list[float]]] = {}
     peers = [peer for peer in lab.peers if peer in ADAPTED]
-    for peer in lab.turns(peers, lab.pick(5, 1), title):
+    for peer in lab.turns(peers, lab.pick(3, 1), title):
         for kind, times in lab.peer(peer, "loop", specs=KINDS, reps=lab.pick(10, 1)).items():
             taken.setdefault(peer, {}).setdefault(kind, []).extend(times)
     for peer in lab.turns(peers, 1, title):
@@ -39,9 +39,11 @@ def measure(lab: Lab) -> dict[str, Any]:
     return {peer: {kind: spread(times) for kind, times in kinds.items()} for peer, kinds in taken.items()}
 
 
-def added(kinds: Any, kind: str, steps: int) -> str:
-    """Return the time that hooks add to a step of a run of this length."""
-    return f"{number(kinds[f'{kind} {steps}']['median'] - kinds[f'bare {steps}']['median'])} µs"
+def cost(kinds: Any, steps: int) -> tuple[str, str, str, str]:
+    """Return the time of a bare step of a run of this length, and what hooks add to it."""
+    bare, guard, own = (kinds[f"{kind} {steps}"] for kind in ("bare", "guard", "own"))
+    guard_adds, own_adds = (f"+{number(each['median'] - bare['median'])} µs" for each in (guard, own))
+    return shown(bare, "µs"), guard_adds, ratio(guard, bare), own_adds
 
 
 def render(data: Any) -> str:
@@ -66,24 +68,12 @@ def render(data: Any) -> str:
         "ratio",
         "10 of its own",
     ]
-    grown_head = [
-        "",
-        f"a bare step of {SHORT}",
-        "one guard adds",
-        "one of its own adds",
-        f"a bare step of {LONG}",
-        "one guard adds",
-        "one of its own adds",
-    ]
+    added = ("one guard adds", "ratio", "one of its own adds")
+    grown_head = ["", f"a bare step of {SHORT}", *added, f"a bare step of {LONG}", *added]
     grown = [
         [
             title(peer),
-            shown(kinds[f"bare {SHORT}"], "µs"),
-            added(kinds, "guard", SHORT),
-            added(kinds, "own", SHORT),
-            shown(kinds[f"bare {LONG}"], "µs"),
-            added(kinds, "guard", LONG),
-            added(kinds, "own", LONG),
+            *[text for steps in (SHORT, LONG) for text in cost(kinds, steps)],
         ]
         for peer, kinds in sorted(data.items())
         if f"bare {LONG}" in kinds

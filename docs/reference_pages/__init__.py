@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from . import adapters, audit, command_line, configuration, doors, events, hooks, kits, names, points, verbs
+from . import adapters, audit, command_line, configuration, doors, events, hooks, kits, names, points, rules, verbs
 
 PAGES: dict[str, Callable[[str], str]] = {
     "reference/points.md": points.page,
@@ -16,5 +16,6 @@ PAGES: dict[str, Callable[[str], str]] = {
     "reference/kits.md": kits.page,
     "reference/doors.md": doors.page,
     "guides/audit.md": audit.page,
+    "guides/rules.md": rules.page,
 }
 """Functions that return a page, given its current text, by path in `docs`."""

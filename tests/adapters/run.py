@@ -6,8 +6,9 @@ Example::
     make test-adapters ONLY=langchain      # one of them
     make test-adapters RESULTS=1           # and write what the suite finds to results.json
 
-A framework of which several versions are supported is tested with the oldest and the newest of them. The last lines say
-of which frameworks a newer version is out than the newest that is tested.
+A framework of which several versions are supported is tested with the oldest and the newest of them, and with a version
+between them if the newest needs a package that not every index has yet. The last lines say of which frameworks a newer
+version is out than the newest that is tested, and which versions cannot be installed from this index.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -40,7 +41,8 @@ def frameworks(text: str) -> Iterator[tuple[str, Environment]]:
     rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
     for index, (name, *install) in enumerate(rows):
         is_newest = all(other != name for other, *_ in rows[index + 1 :])
-        yield name, Environment(f"adapter_{name}" if is_newest else f"adapter_{name}_oldest", (*TOOLS, *install))
+        suffix = "" if is_newest else f"_{install[0].partition('==')[2]}"
+        yield name, Environment(f"adapter_{name}{suffix}", (*TOOLS, *install))
 
 
 def newest_release(package: str) -> str | None:
@@ -64,18 +66,46 @@ def newer_release(name: str, package: str) -> str:
     return "" if newest == tested else f"{name}: {newest} is out; the newest tested version is {tested}"
 
 
-def tested(name: str, environment: Environment, *, write_results: bool) -> bool:
-    """Make an environment and run the tests of a framework in it. Return whether they pass."""
-    print(f"{name}: {' '.join(environment.install[len(TOOLS) :])}", flush=True)
-    if problem := "" if environment.made else environment.make():
-        print(f"{name} cannot be installed: {problem}", flush=True)
-        return False
+def missing_here(environment: Environment, problem: str) -> str:
+    """Return which requirement of a framework the package index does not have; empty if the problem is another one.
+
+    A version of the framework itself that is not there is a mistake in ``frameworks.txt``.
+    """
+    found = re.search(r"No matching distribution found for (\S+)", problem)
+    return found[1] if found and found[1] not in environment.install else ""
+
+
+def tested(name: str, environments: Sequence[Environment], *, write_results: bool) -> tuple[int, str]:
+    """Make the environments of a framework, and run its tests in each.
+
+    Results are written from the newest version that can be installed.
+
+    Returns:
+        How often something failed, and what to say at the end.
+    """
+    failed = 0
+    ran: list[str] = []
+    missing: list[str] = []
     files = [file for file in (HERE / f"test_{each}.py" for each in (*SHARED, name)) if file.exists()]
-    write = write_results and not environment.name.endswith("_oldest")
-    variables = {**os.environ} | ({"HOOKLINE_WRITE_ADAPTER_RESULTS": "1"} if write else {})
-    variables.pop("PYTHONPATH", None)  # the environment contains this checkout
-    command = [environment.python, "-m", "pytest", "-p", "no:cacheprovider", *map(str, files)]
-    return not subprocess.run(command, cwd=ROOT, env=variables, check=False).returncode
+    for environment in reversed(environments):
+        package = environment.install[len(TOOLS)]
+        version = package.partition("==")[2]
+        print(f"{name}: {' '.join(environment.install[len(TOOLS) :])}", flush=True)
+        if problem := "" if environment.made else environment.make():
+            if requirement := missing_here(environment, problem):
+                missing.append(f"{version} is not installable here: the package index has no {requirement}")
+            else:
+                failed += 1
+                print(f"{name} cannot be installed: {problem}", flush=True)
+            continue
+        variables = {**os.environ} | ({"HOOKLINE_WRITE_ADAPTER_RESULTS": "1"} if write_results and not ran else {})
+        variables.pop("PYTHONPATH", None)  # the environment contains this checkout
+        command = [environment.python, "-m", "pytest", "-p", "no:cacheprovider", *map(str, files)]
+        failed += bool(subprocess.run(command, cwd=ROOT, env=variables, check=False).returncode)
+        ran.append(version)
+    if not missing:
+        return failed, ""
+    return failed + (not ran), f"{name}: {'; '.join(missing)}; tested with {' and '.join(ran) or 'no version'}"
 
 
 def main() -> int:
@@ -84,15 +114,19 @@ def main() -> int:
     options.add_argument("only", nargs="*", help="names of frameworks; by default all")
     options.add_argument("--write-results", action="store_true", help="write what the suite finds to results.json")
     given = options.parse_args()
-    known = list(frameworks((HERE / "frameworks.txt").read_text()))
-    names = dict.fromkeys(name for name, _ in known)
+    names: dict[str, list[Environment]] = {}
+    for name, environment in frameworks((HERE / "frameworks.txt").read_text()):
+        names.setdefault(name, []).append(environment)
     if unknown := [name for name in given.only if name not in names]:
         options.error(f"{unknown[0]} is not in frameworks.txt, which has {', '.join(names)}")
-    chosen = [(name, environment) for name, environment in known if not given.only or name in given.only]
-    failed = sum(not tested(name, environment, write_results=given.write_results) for name, environment in chosen)
-    for name, environment in dict(chosen).items():  # the newest of each
-        if told := newer_release(name, environment.install[len(TOOLS)]):
-            print(told, flush=True)
+    failed = 0
+    notes: list[str] = []
+    for name in given.only or names:
+        failures, note = tested(name, names[name], write_results=given.write_results)
+        failed += failures
+        notes += filter(None, [note, newer_release(name, names[name][-1].install[len(TOOLS)])])
+    for note in notes:
+        print(note, flush=True)
     return failed
 
 

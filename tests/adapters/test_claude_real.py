@@ -3,16 +3,21 @@
 The program is part of ``claude-agent-sdk``, which is 160 MB: only ``make test-adapters ONLY=claude_real`` installs it.
 """
 
-import http.server
 import importlib.util
 import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
+
+from hookline.adapters.coding_agents import client
+from hookline.adapters.coding_agents.codecs import codec_of
+from hookline.adapters.coding_agents.protection.hosts import HOSTS, Found
+from hookline.adapters.coding_agents.protection.loopback_model import Call, serving
+from hookline.adapters.coding_agents.protection.proof import prove
+from tests.agents.payloads import IS_RECORDING, save, with_recorder
 
 SDK = importlib.util.find_spec("claude_agent_sdk")
 PROGRAM = Path(SDK.submodule_search_locations[0], "_bundled", "claude") if SDK is not None else None
@@ -57,73 +62,6 @@ def once_more(ctx, stopping):
 """
 
 
-class Server(http.server.ThreadingHTTPServer):
-    """Answers like the model: one tool call after the other, then text. It keeps what the model would have read."""
-
-    def __init__(self, calls):
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.calls = calls
-        self.read: list[str] = []
-        """The text of the last message of each request."""
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    def log_message(self, *args):
-        """Print nothing."""
-
-    def do_GET(self):
-        self._send("application/json", b"{}")
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
-        if not self.path.startswith("/v1/messages") or "count_tokens" in self.path:
-            self._send("application/json", b'{"input_tokens": 1}')
-            return
-        content, reason = {"type": "text", "text": "Done."}, "end_turn"
-        if body.get("tools"):
-            messages = body["messages"]
-            self.server.read.append(json.dumps(messages[-1]["content"]))
-            parts = [part for each in messages if isinstance(each["content"], list) for part in each["content"]]
-            done = sum(part.get("type") == "tool_result" for part in parts)
-            if done < len(self.server.calls):
-                name, arguments = self.server.calls[done]
-                content = {"type": "tool_use", "id": f"toolu_{done:04d}", "name": name, "input": arguments}
-                reason = "tool_use"
-        self._reply(body, content, reason)
-
-    def _reply(self, body, content, reason):
-        usage = {"input_tokens": 1, "output_tokens": 1}
-        message = {"id": "msg_1", "type": "message", "role": "assistant", "model": body["model"], "usage": usage}
-        end = {"stop_reason": reason, "stop_sequence": None}
-        if not body.get("stream"):
-            self._send("application/json", json.dumps(message | end | {"content": [content]}).encode())
-            return
-        if reason == "tool_use":
-            start, delta = (
-                content | {"input": {}},
-                {"type": "input_json_delta", "partial_json": json.dumps(content["input"])},
-            )
-        else:
-            start, delta = content | {"text": ""}, {"type": "text_delta", "text": content["text"]}
-        events = (
-            {"type": "message_start", "message": message | {"content": [], "stop_reason": None, "stop_sequence": None}},
-            {"type": "content_block_start", "index": 0, "content_block": start},
-            {"type": "content_block_delta", "index": 0, "delta": delta},
-            {"type": "content_block_stop", "index": 0},
-            {"type": "message_delta", "delta": end, "usage": usage},
-            {"type": "message_stop"},
-        )
-        lines = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
-        self._send("text/event-stream", lines.encode())
-
-    def _send(self, kind, data):
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-
 @pytest.fixture
 def session(tmp_path):
     """Run Claude Code in a project with rules: it makes these calls, and the model reads these texts."""
@@ -133,16 +71,17 @@ def session(tmp_path):
 
     def run(rules, *calls):
         (project / "rules.py").write_text(rules)
-        program = f"{sys.executable} -P -m hookline agent-hook --agent claude"
+        program = f"{sys.executable} -I -S {Path(client.__file__).with_name('entry.py')} agent-hook --agent claude"
         command = f'{program} "$CLAUDE_PROJECT_DIR"/rules.py --idle 3 --allow-rewritten'
+        if IS_RECORDING:
+            command = with_recorder(command, tmp_path / "recorded")
         handler = [{"hooks": [{"type": "command", "command": command, "timeout": 30}]}]
         events = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop")
         (project / ".claude/settings.json").write_text(json.dumps({"hooks": dict.fromkeys(events, handler)}))
-        with Server(calls) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
+        with serving({"Do it.": [Call(*call) for call in calls]}) as model:
             env = os.environ | {
                 "ANTHROPIC_API_KEY": "none",
-                "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{server.server_port}",
+                "ANTHROPIC_BASE_URL": model.url,
                 "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
                 "DISABLE_AUTOUPDATER": "1",
                 "HOME": str(home),
@@ -158,8 +97,14 @@ def session(tmp_path):
                 timeout=100,
                 check=False,
             )
-            server.shutdown()
-        return done, server.read
+        if IS_RECORDING and rules == RULES:
+            version = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout.split()[
+                0
+            ]
+            names = {str(project): "/shop", str(home): "/home/ada", SECRET: "SECRET"}
+            save("claude", version, tmp_path / "recorded", names)
+        asked = [body["messages"][-1]["content"] for body in model.bodies if body.get("tools")]
+        return done, [json.dumps(content) for content in asked]
 
     run.project = project
     return run
@@ -183,7 +128,7 @@ def test_guards_block_rewrite_redact_and_keep_a_real_session_going(session):
     assert done.returncode == 0, done
     first, denied, allowed, command, short, rewritten, outside, file, again = read
     assert "The office is closed today." in first
-    assert "touch is not allowed" in denied
+    assert "Only listed programs run here" in denied
     assert not (project / "canary").exists()
     assert '"is_error": false' in allowed
     assert (project / "made").exists()
@@ -203,3 +148,14 @@ def test_broken_rules_stop_a_real_session_at_its_prompt(session):
     assert "the rules cannot be loaded" in done.stdout
     assert read == []
     assert not (session.project / "canary").exists()
+
+
+def test_hookline_protect_proves_that_a_denial_arrives(tmp_path):
+    rules = tmp_path / "rules.py"
+    rules.write_text(RULES)
+    command = f"{sys.executable} -P -m hookline agent-hook --agent claude {rules}"
+    found = Found(HOSTS["claude"], str(PROGRAM), None)
+    settings = codec_of("claude").settings(command, ["session_start", "prompt", "before_tool", "after_tool"], 30)
+    for project in (False, True):
+        assert prove(found, settings, project=project).state == "denied"
+    assert prove(found, '{"disableAllHooks": true, ' + settings[1:]).state == "ran"

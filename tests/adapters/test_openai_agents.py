@@ -337,6 +337,30 @@ async def test_a_tool_whose_failure_ends_the_run_still_does():
     assert ended == ["failed"]
 
 
+async def test_a_tool_that_changes_during_a_run_is_described_and_called_as_it_is_now():
+    seen = []
+
+    @hook(BEFORE_LLM)
+    def look(ctx, request):
+        (tool,) = request.tools
+        seen.append((tool.description, tool.parameters["properties"]["text"].get("maxLength")))
+
+    async def later(context, arguments):
+        return f"later: {arguments}"
+
+    @sdk.function_tool
+    def save(text: str) -> str:
+        """Save."""
+        save.description, save.on_invoke_tool = "Save later.", later
+        save.params_json_schema["properties"]["text"]["maxLength"] = 5
+        return "saved"
+
+    mine = agent([call("save", text="a"), call("save", text="b"), reply("Done.")], tools=[save])
+    await HooklineRunner(look).run(mine, "Go.", run_config=CONFIG)
+    assert seen == [("Save.", None), ("Save later.", 5), ("Save later.", 5)]
+    assert texts(mine)[-1] == 'later: {"text": "b"}'
+
+
 async def test_what_a_tool_returned_reaches_the_model_as_it_was_unless_a_hook_changed_it():
     picture = sdk.ToolOutputImage(image_url="data:image/png;base64,AA==")
 

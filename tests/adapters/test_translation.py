@@ -4,12 +4,14 @@ from hookline import Message
 from hookline.adapters._translation import (
     Group,
     Reader,
+    ToolSpecs,
     Transcript,
     Translation,
     file_of,
     split_system,
     without_removed,
 )
+from hookline.payloads import ToolCall
 
 
 def transcript():
@@ -20,7 +22,7 @@ def transcript():
         2: [Group("user", ["result a"], results), Group("user", ["result b"], results)],
     }
     seen = {1: [Message("user", "Look.")], 2: [Message("tool", "a", (), "1"), Message("tool", "b", (), "2")]}
-    reading = Reader(lambda given: given, lambda given, _: seen[given["id"]]).read([question, results])
+    reading = Reader(lambda given: (given,), lambda given: seen[given["id"]]).read([question, results])
     return Transcript(reading, lambda given: groups[given["id"]]), reading.messages, question, results
 
 
@@ -82,6 +84,35 @@ def test_a_file_that_a_hook_removed_is_not_sent():
     parts = ["text", "<cat>", "<dog>"]
     assert without_removed(parts, [files["<dog>"]], files.get) == ["text", "<dog>"]
     assert files["<cat>"].size == 3
+
+
+def test_a_tool_is_described_anew_only_when_its_description_has_changed():
+    specs, schema = ToolSpecs(), {"properties": {"command": {"type": "string"}}}
+    spec = specs.spec("shell", "Runs a command.", schema)
+    assert specs.spec("shell", "Runs a command.", {"properties": {"command": {"type": "string"}}}) is spec
+    schema["properties"]["command"]["maxLength"] = 10  # changed in place
+    assert specs.spec("shell", "Runs a command.", schema).parameters["properties"]["command"]["maxLength"] == 10
+    assert specs.spec("shell", "Runs one command.", schema).description == "Runs one command."
+
+
+def test_calls_without_ids_get_new_ones_and_results_those_of_the_calls_of_their_tool_in_order():
+    history = [
+        Message("assistant", "", (ToolCall("", "add"), ToolCall("own", "add"), ToolCall("", "search"))),
+        Message("tool", "found", (), "", "search"),
+        Message("tool", "2", (), "", "add"),
+        Message("tool", "3", (), "own"),
+        Message("tool", "nobody asked", (), "", "add"),
+    ]
+    reader = Reader(lambda given: ([str(each) for each in given],), lambda given: [given], "new-")
+    for size in range(1, len(history) + 1):
+        messages = reader.read(history[:size]).messages
+    assert [made.id for made in messages[0].tool_calls] == ["new-1", "own", "new-2"]
+    assert [(each.call_id, each.name) for each in messages[1:]] == [
+        ("new-2", "search"),
+        ("new-1", "add"),
+        ("own", "add"),
+        ("new-0", "add"),
+    ]
 
 
 def translation():

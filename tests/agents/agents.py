@@ -1,4 +1,4 @@
-"""The coding agents of ``make test-agents``: how to start each one with nothing of the user's own."""
+"""The coding agents of ``make test-agents``: where they are installed, and the calls that their tests make."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from .fake_model import Call
+from hookline.adapters.coding_agents.protection.hosts import HOSTS, Host, Place
+from hookline.adapters.coding_agents.protection.loopback_model import Call
+from hookline.adapters.coding_agents.protection.proof import environment as temporary_environment
 
 ROOT = Path(__file__).parent.parent.parent
 INSTALLED = ROOT / ".venv" / "agents"
@@ -24,14 +26,12 @@ class Agent:
         name: its name for ``hookline agent-hook --agent``.
         package: the package of npm with its version.
         program: the program, below the folder of the package.
-        settings: where the settings belong that ``--print-settings`` prints, below the home folder.
         mcp_name: the agent's name of the tool ``lookup`` of the MCP server ``words``.
     """
 
     name: ClassVar[str]
     package: ClassVar[str]
     program: ClassVar[str]
-    settings: ClassVar[str]
     mcp_name: ClassVar[str] = "mcp__words__lookup"
 
     @property
@@ -44,21 +44,42 @@ class Agent:
         """The program."""
         return self.folder / "node_modules" / self.program
 
+    @property
+    def host(self) -> Host:
+        """How Hookline starts it."""
+        return HOSTS[self.name]
+
     def configure(self, home: Path, project: Path, url: str, settings: str, mcp: Sequence[str]) -> None:
         """Write the settings of the agent: for the hooks, the model and an MCP server."""
+        texts: dict[Path, Any] = {}
+        user_file = self.host.user_file({"HOME": str(home)})
+        given = settings if self.host.is_plugin else json.loads(settings)
+        for file, more in (
+            self.host.model_settings(Place(home, project, url)),
+            self.mcp_settings(home, project, mcp),
+            (user_file, given),
+        ):
+            before = texts.get(file, "" if isinstance(more, str) else {})
+            texts[file] = before + more if isinstance(more, str) else before | more
+        for file, text in texts.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text if isinstance(text, str) else json.dumps(text))
+
+    def mcp_settings(self, home: Path, project: Path, mcp: Sequence[str]) -> tuple[Path, Any]:
+        """Return a file of settings for an MCP server: its path, and its text or the object in it."""
         raise NotImplementedError
 
     def command(self, project: Path, prompt: str) -> list[str]:
         """Return the arguments of the program that answer a prompt without asking anybody."""
-        raise NotImplementedError
+        return self.host.arguments(project, prompt)
 
-    def variables(self, home: Path, url: str) -> Mapping[str, str]:
+    def variables(self, home: Path, project: Path, url: str) -> Mapping[str, str]:
         """Return the variables for the model on loopback, beside ``HOME``."""
-        raise NotImplementedError
+        return self.host.variables(Place(home, project, url))
 
     def shell(self, command: str) -> Call:
         """Return a call of the shell."""
-        raise NotImplementedError
+        return self.host.shell(command)
 
     def write(self, path: str) -> Call:
         """Return a call that writes a file."""
@@ -76,34 +97,14 @@ class Agent:
         """Return calls that only this agent can make, none of which may run. The path is outside of the project."""
         return {}
 
-    def put_settings(self, home: Path, text: str) -> None:
-        """Write a file of settings."""
-        place = home / self.settings
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
-
 
 class Codex(Agent):
     name, package = "codex", "@openai/codex@0.169.0"
-    program, settings = ".bin/codex", "hooks.json"
+    program = ".bin/codex"
 
-    def configure(self, home: Path, project: Path, url: str, settings: str, mcp: Sequence[str]) -> None:
-        self.put_settings(home, settings)
+    def mcp_settings(self, home: Path, project: Path, mcp: Sequence[str]) -> tuple[Path, Any]:
         server = f"command = {json.dumps(mcp[0])}\nargs = {json.dumps(mcp[1:])}\nrequired = true\n"
-        (home / "config.toml").write_text(
-            'model = "gpt-5.5"\nmodel_provider = "fake"\n[model_providers.fake]\nname = "fake"\n'
-            f'base_url = "{url}/v1"\nwire_api = "responses"\nenv_key = "FAKE_KEY"\n[mcp_servers.words]\n{server}'
-        )
-
-    def command(self, project: Path, prompt: str) -> list[str]:
-        flags = ("--dangerously-bypass-hook-trust", "--dangerously-bypass-approvals-and-sandbox")
-        return ["exec", *flags, "--skip-git-repo-check", "-C", str(project), prompt]
-
-    def variables(self, home: Path, url: str) -> Mapping[str, str]:
-        return {"CODEX_HOME": str(home), "FAKE_KEY": "none"}
-
-    def shell(self, command: str) -> Call:
-        return Call("exec_command", {"cmd": command})
+        return home / ".codex" / "config.toml", f"[mcp_servers.words]\n{server}"
 
     def write(self, path: str) -> Call:
         return Call("apply_patch", f"*** Begin Patch\n*** Add File: {path}\n+written\n*** End Patch\n")
@@ -125,28 +126,12 @@ class Codex(Agent):
 
 class Copilot(Agent):
     name, package = "copilot", "@github/copilot@1.0.102"
-    program, settings = ".bin/copilot", ".copilot/hooks/hookline.json"
+    program = ".bin/copilot"
     mcp_name = "words-lookup"
 
-    def configure(self, home: Path, project: Path, url: str, settings: str, mcp: Sequence[str]) -> None:
-        self.put_settings(home, settings)
+    def mcp_settings(self, home: Path, project: Path, mcp: Sequence[str]) -> tuple[Path, Any]:
         server = {"type": "local", "command": mcp[0], "args": list(mcp[1:]), "tools": ["*"]}
-        (home / ".copilot/mcp-config.json").write_text(json.dumps({"mcpServers": {"words": server}}))
-
-    def command(self, project: Path, prompt: str) -> list[str]:
-        return ["-p", prompt, "--allow-all-tools", "--allow-all-paths"]
-
-    def variables(self, home: Path, url: str) -> Mapping[str, str]:
-        return {
-            "COPILOT_HOME": str(home / ".copilot"),
-            "COPILOT_OFFLINE": "true",
-            "COPILOT_PROVIDER_BASE_URL": f"{url}/v1",
-            "COPILOT_MODEL": "fake",
-            "COPILOT_AUTO_UPDATE": "false",
-        }
-
-    def shell(self, command: str) -> Call:
-        return Call("bash", {"command": command, "description": "Do it."})
+        return home / ".copilot" / "mcp-config.json", {"mcpServers": {"words": server}}
 
     def write(self, path: str) -> Call:
         return Call("create", {"path": path, "file_text": "written"})
@@ -157,25 +142,12 @@ class Copilot(Agent):
 
 class Gemini(Agent):
     name, package = "gemini", "@google/gemini-cli@0.61.0"
-    program, settings = ".bin/gemini", ".gemini/settings.json"
+    program = ".bin/gemini"
     mcp_name = "mcp_words_lookup"
 
-    def configure(self, home: Path, project: Path, url: str, settings: str, mcp: Sequence[str]) -> None:
-        own = {
-            "security": {"auth": {"selectedType": "gemini-api-key"}},
-            "privacy": {"usageStatisticsEnabled": False},
-            "mcpServers": {"words": {"command": mcp[0], "args": list(mcp[1:]), "trust": True}},
-        }
-        self.put_settings(home, json.dumps(json.loads(settings) | own))
-
-    def command(self, project: Path, prompt: str) -> list[str]:
-        return ["--skip-trust", "--yolo", "-m", "gemini-2.5-pro", "-p", prompt]
-
-    def variables(self, home: Path, url: str) -> Mapping[str, str]:
-        return {"GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": url, "GEMINI_CLI_NO_RELAUNCH": "true"}
-
-    def shell(self, command: str) -> Call:
-        return Call("run_shell_command", {"command": command, "description": "Do it."})
+    def mcp_settings(self, home: Path, project: Path, mcp: Sequence[str]) -> tuple[Path, Any]:
+        server = {"command": mcp[0], "args": list(mcp[1:]), "trust": True}
+        return home / ".gemini/settings.json", {"mcpServers": {"words": server}}
 
     def write(self, path: str) -> Call:
         return Call("write_file", {"file_path": path, "content": "written"})
@@ -186,24 +158,11 @@ class Gemini(Agent):
 
 class Qwen(Agent):
     name, package = "qwen", "@qwen-code/qwen-code@0.24.4"
-    program, settings = ".bin/qwen", ".qwen/settings.json"
+    program = ".bin/qwen"
 
-    def configure(self, home: Path, project: Path, url: str, settings: str, mcp: Sequence[str]) -> None:
-        own = {
-            "security": {"auth": {"selectedType": "openai"}},
-            "privacy": {"usageStatisticsEnabled": False},
-            "mcpServers": {"words": {"command": mcp[0], "args": list(mcp[1:]), "trust": True}},
-        }
-        self.put_settings(home, json.dumps(json.loads(settings) | own))
-
-    def command(self, project: Path, prompt: str) -> list[str]:
-        return ["--yolo", "-p", prompt]
-
-    def variables(self, home: Path, url: str) -> Mapping[str, str]:
-        return {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_MODEL": "fake"}
-
-    def shell(self, command: str) -> Call:
-        return Call("run_shell_command", {"command": command, "description": "Do it.", "is_background": False})
+    def mcp_settings(self, home: Path, project: Path, mcp: Sequence[str]) -> tuple[Path, Any]:
+        server = {"command": mcp[0], "args": list(mcp[1:]), "trust": True}
+        return home / ".qwen/settings.json", {"mcpServers": {"words": server}}
 
     def write(self, path: str) -> Call:
         return Call("write_file", {"file_path": path, "content": "written"})
@@ -214,34 +173,12 @@ class Qwen(Agent):
 
 class OpenCode(Agent):
     name, package = "opencode", "opencode-ai@1.18.33"
-    program, settings = ".bin/opencode", ".config/opencode/plugin/hookline.js"
+    program = ".bin/opencode"
     mcp_name = "words_lookup"
 
-    def configure(self, home: Path, project: Path, url: str, settings: str, mcp: Sequence[str]) -> None:
-        self.put_settings(home, settings)
-        provider: dict[str, Any] = {
-            "npm": "@ai-sdk/openai-compatible",
-            "options": {"baseURL": f"{url}/v1", "apiKey": "none"},
-            "models": {"fake": {"tool_call": True}},
-        }
-        own = {
-            "provider": {"fake": provider},
-            "model": "fake/fake",
-            "small_model": "fake/fake",
-            "autoupdate": False,
-            "share": "disabled",
-            "mcp": {"words": {"type": "local", "command": list(mcp), "enabled": True}},
-        }
-        (project / "opencode.json").write_text(json.dumps(own))
-
-    def command(self, project: Path, prompt: str) -> list[str]:
-        return ["run", prompt]
-
-    def variables(self, home: Path, url: str) -> Mapping[str, str]:
-        return {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
-
-    def shell(self, command: str) -> Call:
-        return Call("bash", {"command": command, "description": "Do it."})
+    def mcp_settings(self, home: Path, project: Path, mcp: Sequence[str]) -> tuple[Path, Any]:
+        server = {"type": "local", "command": list(mcp), "enabled": True}
+        return project / "opencode.json", {"mcp": {"words": server}}
 
     def write(self, path: str) -> Call:
         return Call("write", {"filePath": path, "content": "written"})
@@ -255,16 +192,5 @@ AGENTS: Mapping[str, Agent] = {each.name: each for each in (Codex(), Copilot(), 
 
 def environment(home: Path) -> dict[str, str]:
     """Return the environment of a session, which has nothing of the user's own."""
-    folders = {name: str(home / folder) for name, folder in FOLDERS.items()}
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
-    return {"HOME": str(home), "PATH": path, "PYTHONPATH": str(ROOT / "src"), "LANG": "C.UTF-8", **folders}
-
-
-FOLDERS = {
-    "XDG_CONFIG_HOME": ".config",
-    "XDG_DATA_HOME": ".local/share",
-    "XDG_CACHE_HOME": ".cache",
-    "XDG_STATE_HOME": ".local/state",
-    "XDG_RUNTIME_DIR": "run",
-    "TMPDIR": "tmp",
-}
+    return temporary_environment(home) | {"PATH": path, "PYTHONPATH": str(ROOT / "src")}

@@ -9,14 +9,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .agents import FOLDERS, MCP_SERVER, Agent, environment
-from .fake_model import Call, FakeModel, serving
+from hookline.adapters.coding_agents.protection.loopback_model import Call, LoopbackModel, serving
+from hookline.adapters.coding_agents.protection.proof import FOLDERS
+
+from .agents import MCP_SERVER, ROOT, Agent, environment
+from .payloads import IS_RECORDING, save, with_recorder
 
 RULES = Path(__file__).parent / "rules.py"
 CONFIGURATION = 'folder = "."\nwrite = true\nruns = "runs.db"\n'
 SECONDS = 15
 """The time that hooks have. The agents wait for 5 s more."""
-LIMIT = 120
+LIMIT = 300
 """The time for a session, on a busy machine."""
 
 
@@ -25,7 +28,7 @@ class Outcome(NamedTuple):
 
     project: Path
     home: Path
-    model: FakeModel
+    model: LoopbackModel
     output: str
 
     @property
@@ -75,7 +78,7 @@ def session(
         agent: the agent.
         folder: an empty folder.
         prompt: what the user writes.
-        scripts: the calls of the model (:class:`FakeModel`).
+        scripts: the calls of the model (:class:`LoopbackModel`).
         rules: the text of the rules while the session runs; by default those of ``rules.py``.
         gateway: what is put before the command of the MCP server.
     """
@@ -90,6 +93,8 @@ def session(
     flags = ("--timeout", str(SECONDS), "--idle", "30", "--tool", f"{agent.mcp_name}=lookup")
     files = (str(project / "rules.py"), str(project / "hookline.toml"))
     settings = hookline(home, project, "agent-hook", "--agent", agent.name, *files, *flags, "--print-settings")
+    if IS_RECORDING:
+        settings = with_recorder(settings, folder / "recorded")
     if rules is not None:
         (project / "rules.py").write_text(rules)
     with serving(scripts) as model:
@@ -98,7 +103,7 @@ def session(
         done = subprocess.run(
             [agent.path, *agent.command(project, prompt)],
             cwd=project,
-            env=environment(home) | agent.variables(home, model.url),
+            env={**environment(home), **agent.variables(home, project, model.url)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -107,3 +112,15 @@ def session(
             check=False,
         )
     return Outcome(project, home, model, done.stdout)
+
+
+def record(agent: Agent, folder: Path) -> None:
+    """Write the events of the session in a folder to the file of this version of the agent."""
+    names = {
+        folder / "project": "/shop",
+        folder / "home": "/home/ada",
+        folder: "/tmp",
+        Path(sys.prefix): "/venv",
+        ROOT: "/hookline",
+    }
+    save(agent.name, agent.package.rpartition("@")[2], folder / "recorded", names)

@@ -9,7 +9,8 @@ import pytest
 
 from hookline.adapters.coding_agents.codecs import codec_of
 from tests.agents.agents import AGENTS, ROOT, Agent
-from tests.agents.sessions import Outcome, session
+from tests.agents.payloads import IS_RECORDING
+from tests.agents.sessions import Outcome, record, session
 
 NAMES = os.environ.get("TEST_AGENTS", "").split()
 pytestmark = [
@@ -51,7 +52,10 @@ def work(request, tmp_path_factory):
     calls |= {f"subagent {number}": call for number, call in enumerate(agent.subagent("SUBTASK: do it"))}
     inner = [agent.shell("touch sub-plain"), agent.shell("touch sub-denied")]
     scripts = {"SUBTASK": inner, "MAIN": list(calls.values())}
-    return Work(agent, session(agent, folder, "MAIN: do it", scripts), list(calls))
+    outcome = session(agent, folder, "MAIN: do it", scripts)
+    if IS_RECORDING:
+        record(agent, folder)
+    return Work(agent, outcome, list(calls))
 
 
 def test_the_session_makes_all_calls(work):

@@ -290,6 +290,7 @@ SCENES = {
         turns=[{"tool": "write_file", "arguments": {"path": "app/.env", "content": "KEY=1"}}, "I may not."],
     ),
     "docs/guides/coding-agents.md": Scene(exits={"hookline agent-hook --agent codex rules.py --once": 2}),
+    "docs/guides/rules.md": Scene(exits={"hookline agent-hook --agent codex codex.toml --once": 2}),
     "docs/guides/cookbook.md": Scene(checkout=True),
     "examples/README.md": Scene(checkout=True),
 }

@@ -36,6 +36,7 @@ NOT_RUN = {
     "hookline db init": NO_CONTAINERS,
     "hookline serve --durable --no-execute": NO_CONTAINERS,
     "hookline worker": NO_CONTAINERS,
+    "hookline protect": "it changes settings of coding agents; tests/cli/test_protect.py and make test-agents run it",
     "uvicorn": "tests/server/test_fastapi.py starts the app of the guide",
 }
 """Commands that are looked at and not run, and why."""

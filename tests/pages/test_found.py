@@ -16,7 +16,7 @@ FIRST_SCREEN = 36
 
 @dataclass(frozen=True)
 class Question:
-    """What a newcomer asks, the page for it, and the beginning of the line of code that answers it."""
+    """What a newcomer asks, the page for it, and the beginning of the line of code or the command that answers it."""
 
     asked: str
     page: str
@@ -40,7 +40,7 @@ QUESTIONS = [
     Question(
         "How do I guard the tools of my LangChain agent?", "guides/other-frameworks/langchain", "return create_agent("
     ),
-    Question("How do I guard Claude Code?", "guides/coding-agents", "def no_new_makefile("),
+    Question("How do I guard Claude Code or Codex?", "guides/coding-agents", "$ hookline protect"),
     Question("How does a run survive kill -9?", "guides/durable", "result = agent.run("),
     Question("What can the model do that needs no key?", "guides/small-models", "agent = Agent("),
 ]
@@ -62,13 +62,15 @@ def test_the_page_for_each_question_is_one_click_from_the_front_page():
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.page)
 def test_typed_code_that_answers_is_on_the_first_screen(question):
     page = f"docs/{question.page}.md"
-    block = next(block for block in PAGES[page] if block.kind in ("python", "py"))
+    kinds = ("console",) if question.answer.startswith("$ ") else ("python", "py")
+    block = next(block for block in PAGES[page] if block.kind in kinds)
     lines = [
         number for number, line in enumerate(block.text.splitlines(), 1) if line.strip().startswith(question.answer)
     ]
     assert lines, f"{block} does not answer: {question.asked}"
     assert block.line + lines[0] <= FIRST_SCREEN
-    assert [node.name for node in ast.walk(ast.parse(block.text)) if is_untyped(node)] == []
+    code = "" if block.kind == "console" else block.text
+    assert [node.name for node in ast.walk(ast.parse(code)) if is_untyped(node)] == []
 
 
 def is_untyped(node):

@@ -25,7 +25,7 @@ from hookline.channels.webhook.channel import _parse_query, _reply
 from hookline.config.loading import load_hooks
 from hookline.config.settings import DeclaredHook
 from hookline.config.sources import read_file
-from hookline.hooks import ObservabilityHook
+from hookline.hooks import ObservabilityHook, load_rules
 from hookline.payloads import Question
 from hookline.plugins.manifest import Manifest, read_manifest
 from hookline.providers.script_file import script_model
@@ -76,6 +76,9 @@ def test_settings_are_taken_by_the_code_that_reads_them(block, tmp_path):
             'id = "acme"\nversion = "1.0"\napi = "1"\npermissions = ["secrets:ACME_KEY"]\n' + block.text
         )
         read_manifest(tmp_path / "plugin.toml")
+    elif isinstance(table.get("rules"), list):
+        (tmp_path / "rules.toml").write_text(block.text)
+        assert list(load_rules(tmp_path / "rules.toml").failed_examples()) == []
     else:
         (tmp_path / "hookline.toml").write_text(block.text)
         settings, _ = read_file(tmp_path / "hookline.toml")

@@ -26,11 +26,12 @@ PACKAGES = ("agent_hooks", "dbos")
 """Packages of some pages that few people install. `make test-adapters` runs the code of these pages."""
 
 
-def run(programs, code, folder):
+def run(programs, code, folder, rules=""):
     file = folder / "page.code"
     file.write_text(code)
     inside = folder / "folder"
     inside.mkdir(exist_ok=True)
+    (inside / "rules.toml").write_text(rules)
     command = [programs / "twice", file]
     env = {
         **os.environ,
@@ -45,7 +46,8 @@ def test_the_code_of_a_page_runs_twice_in_one_folder_and_prints_the_output_shown
     for package in PACKAGES:
         if f"from {package} " in code and find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    done = run(programs, code, tmp_path)
+    rules = next((block.text for block in PAGES[page] if block.kind == "toml" and block.file == "rules.toml"), "")
+    done = run(programs, code, tmp_path, rules)
     assert done.returncode == 0, done.stdout + done.stderr
     for block in PAGES[page]:
         if block.output_of == "python" and page not in GENERATED:

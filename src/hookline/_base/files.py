@@ -17,16 +17,22 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 if TYPE_CHECKING:
     from pathlib import Path
 
-_MAC = {"cache": "Library/Caches", "data": "Library/Application Support"}
-_WINDOWS = {"cache": ("LOCALAPPDATA", "AppData/Local"), "data": ("APPDATA", "AppData/Roaming")}
-_OTHERS = {"cache": ("XDG_CACHE_HOME", ".cache"), "data": ("XDG_DATA_HOME", ".local/share")}
+_SUPPORT = "Library/Application Support"
+_ROAMING = ("APPDATA", "AppData/Roaming")
+_MAC = {"cache": "Library/Caches", "data": _SUPPORT, "config": _SUPPORT}
+_WINDOWS = {"cache": ("LOCALAPPDATA", "AppData/Local"), "data": _ROAMING, "config": _ROAMING}
+_OTHERS = {
+    "cache": ("XDG_CACHE_HOME", ".cache"),
+    "data": ("XDG_DATA_HOME", ".local/share"),
+    "config": ("XDG_CONFIG_HOME", ".config"),
+}
 
 _PLAIN = frozenset(f"{string.ascii_lowercase}{string.digits}-_".encode())
 _PLAIN_NAME = re.compile("[a-z0-9_-]*")
 
 
-def user_folder(kind: Literal["cache", "data"]) -> Path:
-    """Return the folder for this user's cache or data, following the conventions of the operating system."""
+def user_folder(kind: Literal["cache", "data", "config"]) -> Path:
+    """Return the folder for this user's cache, data or configuration, as the operating system wants it."""
     from pathlib import Path
 
     if sys.platform == "darwin":

@@ -263,6 +263,7 @@ def _with_links(file: OwnFile) -> Iterator[OwnFile]:
 def _user_files() -> Iterator[OwnFile]:
     for folder in (user_folder("data"), user_folder("cache")):
         yield OwnFile(str(folder), "Hookline's folder for the user's data", is_folder=True)
+    yield OwnFile(str(user_folder("config")), "Hookline's folder for the user's rules", is_folder=True)
     if keys := os.environ.get(DATA_KEY_FILE):
         yield OwnFile(os.path.abspath(keys), "Hookline's file of keys for stored data", optional=True)
 

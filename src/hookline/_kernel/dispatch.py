@@ -24,7 +24,7 @@ from .._base.tasks import StillRunningError, abandon, capture_exit, raise_exit
 from .errors import CallRefusedError, HookError, HookTimeoutError, InvalidResultError
 from .events import JudgedBeforeRewrite, MergeLost, RetryIgnored
 from .fire_observers import CallReport, FireReport
-from .hook import HookEntry, Phase, selects
+from .hook import HookEntry, Phase, selects, tool_of
 from .payloads import Question
 from .points import (
     AFTER_LLM,
@@ -57,6 +57,13 @@ _REJECTED_BY_CLAIM = "before_ticket_complete"
 """The point at which a claim rejects something. Tickets declare it, above the kernel."""
 
 
+_MANY = 8
+"""Of so many guards, those of a tool are chosen at once. Fewer are asked one by one."""
+_MAX_NAME = 128
+_MAX_TOOLS = 256
+"""Tools whose guards are remembered. Names come from models, and must not fill the memory."""
+
+
 class Chain(msgspec.Struct, frozen=True, eq=False):
     """The hooks of one point in calling order. ``simple`` means that all of them are rewriters."""
 
@@ -64,6 +71,20 @@ class Chain(msgspec.Struct, frozen=True, eq=False):
     guards: tuple[HookEntry, ...] = ()
     observers: tuple[HookEntry, ...] = ()
     simple: bool = True
+    selected: dict[str, tuple[HookEntry, ...]] = {}
+    """The guards of each tool, if there are many and some are for certain tools only."""
+
+    def guards_of(self, payload: Any) -> tuple[HookEntry, ...]:
+        """Return the guards that are called for a payload, so that a call pays only for the guards of its tool."""
+        if len(self.guards) < _MANY or not any(entry.tools for entry in self.guards):
+            return self.guards
+        tool = tool_of(payload)
+        found = self.selected.get(tool)
+        if found is None:
+            found = tuple(entry for entry in self.guards if selects(entry.tools, payload))
+            if len(self.selected) < _MAX_TOOLS and len(tool) <= _MAX_NAME:
+                self.selected[tool] = found
+        return found
 
 
 HookOutcome = tuple[HookEntry, Any, BaseException | None]
@@ -143,7 +164,7 @@ class Firing:
 
     def guard(self) -> Awaitable[None]:
         """Call the guards, unless the point is already settled."""
-        return self._call(self.chain.guards if self.is_open else (), "guard")
+        return self._call(self.chain.guards_of(self.payload) if self.is_open else (), "guard")
 
     async def _call(self, entries: tuple[HookEntry, ...], phase: Phase) -> None:
         """Call the hooks of a phase until one of them settles the point."""

@@ -302,7 +302,9 @@ def compile_hook(
         here = {k: v.get(point) if isinstance(v, dict) else v for k, v in given.items()}
         phases = here["phase"] if isinstance(here["phase"], tuple) else (here["phase"],)
         for phase in phases:
-            yield _entry(hook, here["name"] or name, point, {**here, "phase": phase})
+            only_observes = phase == "observe" and len(phases) > 1  # it decides in another phase, with that policy
+            on_failure = None if only_observes else here["on_failure"]
+            yield _entry(hook, here["name"] or name, point, {**here, "phase": phase, "on_failure": on_failure})
 
 
 def _by_point(hook: str, option: str, given: dict[str, Any]) -> dict[Point[Any], Any]:
@@ -435,7 +437,8 @@ def _bind(
 ) -> tuple[Callable[..., Any | Awaitable[Any]], frozenset[str]]:
     """Return the function as ``(ctx, payload)``, and which of ``verdict`` and ``guards`` it takes by name.
 
-    A function with a keyword parameter ``phase`` gets its phase.
+    A function with a keyword parameter ``phase`` gets its phase. One that is called in several phases gets the verdict
+    as an observer, if ``verdict`` has a default.
     """
     try:
         signature = _signature(fn)
@@ -444,7 +447,8 @@ def _bind(
     params = list(signature.parameters.values())
     # A positional parameter may be named "guards" and take the payload.
     by_name = {p.name for p in params if p.name == "verdict" or (p.name == "guards" and p.kind is p.KEYWORD_ONLY)}
-    extras = frozenset(by_name)
+    has_default = any(p.name == "verdict" and p.default is not p.empty for p in params)
+    extras = frozenset(by_name - ({"verdict"} if has_default and phase != "observe" else set()))
     if "verdict" in extras and phase != "observe":
         raise wrong("only an observer gets a verdict; use @observer")
     if "guards" in extras and phase != "guard":
@@ -452,8 +456,8 @@ def _bind(
     if any(p.name == "phase" and p.kind is p.KEYWORD_ONLY for p in params):
         fn = functools.partial(fn, phase=phase)
         params = [p for p in params if p.name != "phase"]
-    slots = [p for p in params if p.name not in extras and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    needs = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name not in extras for p in params)
+    slots = [p for p in params if p.name not in by_name and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needs = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name not in by_name for p in params)
     required = 99 if needs else sum(p.default is p.empty for p in slots)  # it has required keyword parameters
     if len(slots) >= 2 >= required and (required == 2 or len(slots) == 2):
         bound = fn

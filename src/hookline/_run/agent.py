@@ -623,8 +623,8 @@ class Agent(Generic[DepsT_contra, OutputT]):
                 await run.settled()
         await run.result()
 
-    def _prepare(self, task: str, options: Any, output_type: Any, *, keep: bool = False) -> Run[Any]:
-        prepared = Preparation(self, task, options, output_type, keep=keep)
+    def _prepare(self, task: str, options: Any, output_type: Any, *, keep: bool = False, run_id: str = "") -> Run[Any]:
+        prepared = Preparation(self, task, options, output_type, keep=keep, run_id=run_id)
         engine = prepared.engine
         run: Run[Any] = Run(engine, self._loop_type(engine, task, prepared.base, prepared.attachments))
         if prepared.outer is not None and not prepared.is_detached:

@@ -64,6 +64,9 @@ class Batch:
         name: the beginning of the names of the lanes of the calls, if it is not the number of the step.
     """
 
+    failures_end_run = True
+    """Whether a hook that fails closed at a call ends the run."""
+
     def __init__(
         self,
         engine: Engine,
@@ -168,7 +171,7 @@ class Batch:
             if problem is not None:
                 firing.mark_invalid(problem)
         await firing.guard()
-        verdict = await self.engine.conclude(firing)
+        verdict = await self.engine.conclude(firing, fatal=self.failures_end_run)
         call.request = verdict.payload
         call.answer = verdict.answer
         call.asks = () if edited else verdict.asks
@@ -244,7 +247,7 @@ class Batch:
         )
         try:
             verdict = await self._ask(ApprovalRequest(request, call.asks, request.digest))
-            answer: ApprovalAnswer = verdict.value or ApprovalAnswer(deny=unanswered(call.asks))
+            answer: ApprovalAnswer = verdict.value or await self._unanswered(call)
             if answer.wait:  # a durable run would have been suspended
                 answer = ApprovalAnswer(deny="Nobody has approved this call yet, and this run cannot wait.")
             by = answer.by or verdict.hook
@@ -269,6 +272,10 @@ class Batch:
     async def _ask(self, asked: ApprovalRequest) -> Verdict:
         ask = partial(self.engine.fire, APPROVAL_REQUESTED, asked, fatal=False)
         return await self.engine.boundary.approve(asked, ask, self.engine.report)
+
+    async def _unanswered(self, call: PendingCall) -> ApprovalAnswer:
+        """Return the answer to a question that no approver has answered."""
+        return ApprovalAnswer(deny=unanswered(call.asks))
 
     async def _decide(self, call: PendingCall, decision: Decision, by: str = "", message: str = "") -> None:
         call.asking = False
@@ -444,7 +451,8 @@ class Batch:
                 shown = result
                 if isinstance(result.result, (dict, list)):
                     shown = replace(result, result=private_copy(result.result))  # hooks get a copy
-                verdict = await engine.fire(AFTER_TOOL, shown, no_retry=self._no_retry(result))
+                fatal = self.failures_end_run
+                verdict = await engine.fire(AFTER_TOOL, shown, no_retry=self._no_retry(result), fatal=fatal)
                 if verdict.payload is not shown:
                     call.result = replace(verdict.payload, result=jsonable(verdict.payload.result))
                 retried = verdict.action is HookAction.RETRY
@@ -455,11 +463,16 @@ class Batch:
             call.result = replace(result, result=None, error=WITHHELD, attachments=())
             await self._note_cause(cause)
         if retried:
-            self.calls[index] = again = self._pending(call.call, call.index, result.attempt + 1)
-            await self._attempt([again])
-            await self._after(index)
+            await self._retry(index, verdict.value)
         elif engine.has_listeners(TOOL_END_WITH_PATH):
             await self._report_paths(result)
+
+    async def _retry(self, index: int, note: str | None) -> None:
+        """Repeat all steps of a call, because a hook retries it."""
+        call = self.calls[index]
+        self.calls[index] = again = self._pending(call.call, call.index, call.request.attempt + 1)
+        await self._attempt([again])
+        await self._after(index)
 
     def _no_retry(self, result: ToolCallResult) -> str:
         """Return the reason why a ``retry`` of this call is not possible, or an empty string."""

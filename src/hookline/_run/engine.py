@@ -57,6 +57,7 @@ class Engine(Scope):
         "environment",
         "events",
         "generations",
+        "goes_on",
         "hooks",
         "hop",
         "ids",
@@ -111,6 +112,8 @@ class Engine(Scope):
         self.shown: tuple[int, int] | None = None
         """The hop and attempt of the last reply whose text was shown."""
         self.hop = 0
+        self.goes_on = False
+        """Whether the run of a host began before this process was asked about it."""
         self.generations = 0
         self.without_attachments: Sequence[Message] = ()
         """The messages of the last request, if none of them has attachments."""
@@ -258,10 +261,10 @@ class Engine(Scope):
         firing.published = published
         await self.conclude(firing)
 
-    async def conclude(self, firing: Firing) -> Verdict:
+    async def conclude(self, firing: Firing, *, fatal: bool = True) -> Verdict:
         """Finish a fire whose phases were run one by one: see :meth:`fire`."""
         verdict = await firing.conclude()
-        return await self._act(firing, verdict) if firing.has_results else verdict
+        return await self._act(firing, verdict, fatal=fatal) if firing.has_results else verdict
 
     async def _act(self, firing: Firing, verdict: Verdict, *, fatal: bool = True) -> Verdict:
         """Act on the results: report failures, set signals, end the run."""

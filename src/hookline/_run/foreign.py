@@ -41,7 +41,6 @@ from ..tools.registry import ToolRegistry
 from .agent import Agent
 from .batch import Batch
 from .engine import DONE, Engine
-from .events import Discarded, TextDelta
 from .loop import COMPLETED, Loop
 from .run import Run
 from .strict import check_strict
@@ -69,10 +68,13 @@ class SettledReply(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-class Work(msgspec.Struct, frozen=True):
-    """Work for the framework: send a request, read the next piece of the reply, or call a tool."""
+WorkKind = Literal["send", "stream", "next", "call", "approve"]
 
-    kind: Literal["send", "stream", "next", "call"]
+
+class Work(msgspec.Struct, frozen=True):
+    """Work for the framework: send a request, read the next piece of the reply, call a tool, or ask its user."""
+
+    kind: WorkKind
     argument: Any
     aio: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
@@ -128,7 +130,7 @@ class Exchange:
         self._waiter: concurrent.futures.Future[Any] | asyncio.Future[Any] | None = None
         self._lock = threading.Lock()
 
-    async def ask(self, kind: Literal["send", "stream", "next", "call"], argument: Any = None) -> Any:
+    async def ask(self, kind: WorkKind, argument: Any = None) -> Any:
         """Ask the framework to do something, and wait for the outcome. Called by the loop."""
         aio = asyncio.get_running_loop()
         future: asyncio.Future[Any] = aio.create_future()
@@ -225,7 +227,8 @@ class Inbox:
         return arrival
 
 
-_EXCHANGE: ContextVar[Exchange | None] = ContextVar("hookline_exchange", default=None)
+EXCHANGE: ContextVar[Exchange | None] = ContextVar("hookline_exchange", default=None)
+"""The exchange that the current code is part of."""
 
 
 class ForeignModel:
@@ -296,13 +299,13 @@ class ForeignModel:
         """Return the price of these tokens in USD; ``None`` if it is unknown."""
         if self._price is not None:
             return self._price.of(usage)
-        exchange = _EXCHANGE.get()
+        exchange = EXCHANGE.get()
         if exchange is None or exchange.kind != "model":
             return None
         return cost_of(usage, exchange.argument.model, url=None)
 
     def _exchange(self) -> Exchange:
-        exchange = _EXCHANGE.get()
+        exchange = EXCHANGE.get()
         if exchange is None or exchange.kind != "model" or exchange.settled:
             raise ModelError(
                 f"{self.name} calls the model itself, so hooks can use ctx.llm only around its model calls: "
@@ -311,19 +314,12 @@ class ForeignModel:
         return exchange
 
 
-class ForeignTool(Tool):
-    """A tool of a framework. The framework checks its arguments and calls it."""
-
-    def __init__(self, spec: ToolSpec, effects: Iterable[Effect] | None) -> None:
-        async def run(**arguments: Any) -> Any:
-            return await self.call(arguments, None)
-
-        super().__init__(run, name=spec.name, description=spec.description, effects=effects)
-        self.spec = ToolSpec(spec.name, spec.description, {"properties": {}, **thaw(spec.parameters)})
+class OutsideTool(Tool):
+    """A tool that something else than Hookline calls, which checks its arguments too."""
 
     def validate(self, arguments: Mapping[str, Any]) -> CheckedArguments | str:
-        """Validate the arguments with the framework. Without a validator, return them unchanged."""
-        exchange = _EXCHANGE.get()
+        """Validate the arguments with the validator of the exchange. Without one, return them unchanged."""
+        exchange = EXCHANGE.get()
         if exchange is not None and exchange.validate is not None:
             return exchange.validate(self.name, arguments)
         try:
@@ -333,10 +329,21 @@ class ForeignTool(Tool):
             return f"Invalid arguments for {self.name}: {describe(error):.200}"
 
     async def call(self, values: Mapping[str, Any], ctx: Any) -> Any:
-        """Ask the framework to call the tool, and return the result."""
-        exchange = _EXCHANGE.get()
-        assert exchange is not None, "a foreign tool runs only in a batch of its framework"
+        """Ask for a call of the tool, and return the result."""
+        exchange = EXCHANGE.get()
+        assert exchange is not None, "such a tool runs only in an exchange"
         return await exchange.ask("call", (self.name, dict(values)))
+
+
+class ForeignTool(OutsideTool):
+    """A tool of a framework. The framework checks its arguments and calls it."""
+
+    def __init__(self, spec: ToolSpec, effects: Iterable[Effect] | None) -> None:
+        async def run(**arguments: Any) -> Any:
+            return await self.call(arguments, None)
+
+        super().__init__(run, name=spec.name, description=spec.description, effects=effects)
+        self.spec = ToolSpec(spec.name, spec.description, {"properties": {}, **thaw(spec.parameters)})
 
 
 class ForeignTools(ToolRegistry):
@@ -452,7 +459,7 @@ class ForeignBatch(Batch):
         return task
 
     async def _make(self, index: int, exchange: Exchange) -> None:
-        _EXCHANGE.set(exchange)
+        EXCHANGE.set(exchange)
         if self.cause is None:
             await self._attempt([self.calls[index]])
         else:
@@ -559,9 +566,7 @@ class ForeignLoop(Loop):
     def show(self, event: Event) -> None:
         """Pass streamed text to the framework, if it reads the reply in pieces."""
         current = self._current
-        if current is None or current.settled or not current.streaming:
-            return
-        if isinstance(event, (TextDelta, Discarded)):
+        if current is not None and current.streaming and not current.settled:
             current.put(event)
 
     # The steps of the loop.
@@ -587,7 +592,7 @@ class ForeignLoop(Loop):
                     self._settle_model(again=going and (steered or kept_going), note=note)
             exchange = await self._inbox.take_exchange()
             if exchange.kind == "end":
-                await self._end_as(exchange.argument)
+                await end_as(self.engine, *exchange.argument)
                 return False
             if not state.signals and self.engine.limit_reached() is None:
                 self._current = exchange
@@ -598,23 +603,10 @@ class ForeignLoop(Loop):
     def _ends_by_itself(self) -> bool:
         return bool(self.state.signals) and all(signal.kind in _OWN_ENDS for signal in self.state.signals)
 
-    async def _end_as(self, ended: tuple[str | None, BaseException | None]) -> None:
-        reply, error = ended
-        if isinstance(error, Exception):
-            name = self.engine.agent.model.name
-            await self.engine.report(ErrorInfo("framework", type(error).__name__, error_text(error), name, fatal=True))
-        if error is not None:
-            raise error
-        last = self.state.messages[-1] if self.state.messages else None
-        if reply is not None and (last is None or last.role != "assistant" or last.content != reply):
-            self.state.append(Message("assistant", reply))
-        if not self.state.signals:
-            self.engine.signal(COMPLETED)
-
     async def _step(self) -> None:
         exchange = self._current
         assert exchange is not None  # _may_continue sets it
-        _EXCHANGE.set(exchange)
+        EXCHANGE.set(exchange)
         if exchange.kind == "tool":  # a call of an earlier reply: the framework resumed a run
             await self._make_earlier_call(exchange)
             return
@@ -644,6 +636,7 @@ class ForeignLoop(Loop):
             names = [spec.name for spec in request.tools]
             check_strict(self.engine.ids.agent, tools, self.engine.hooks.own())
             self.engine.hooks.warn_about_unmatched_globs(names)
+            self.engine.hooks.check_tools(request.tools)
         system, messages = _split(request.messages)
         if self._prompt is None:
             self.state.set_system_prompt(system)
@@ -710,6 +703,21 @@ class ForeignLoop(Loop):
 
     def _outcome(self) -> AgentResult[Any] | HooklineError:
         return HooklineError("the run ended without a result") if self._over is None else self._over
+
+
+async def end_as(engine: Engine, reply: str | None, error: BaseException | None) -> None:
+    """End a run as the framework, or the host, has ended it: with its final text, or its error."""
+    if isinstance(error, Exception):
+        name = engine.agent.model.name
+        await engine.report(ErrorInfo("framework", type(error).__name__, error_text(error), name, fatal=True))
+    if error is not None:
+        raise error
+    state = engine.run_state
+    last = state.messages[-1] if state.messages else None
+    if reply is not None and (last is None or last.role != "assistant" or last.content != reply):
+        state.append(Message("assistant", reply))
+    if not state.signals:
+        engine.signal(COMPLETED)
 
 
 def _split(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:

@@ -55,6 +55,8 @@ CLEARABLE = frozenset(("completed", "finish_reason", "stop_requested"))
 class Loop:
     """One run of one agent, from ``session_start`` to ``on_run_end``."""
 
+    max_keep_going = MAX_KEEP_GOING
+
     def __init__(
         self, engine: Engine, task: str, base: Sequence[Message], attachments: tuple[Attachment, ...] = ()
     ) -> None:
@@ -164,7 +166,7 @@ class Loop:
                 return False
             if engine.steered and self._drop_completed():
                 continue
-            if verdict.action is not HookAction.KEEP_GOING or self._kept_going >= MAX_KEEP_GOING:
+            if verdict.action is not HookAction.KEEP_GOING or self._kept_going >= self.max_keep_going:
                 return False
             self._kept_going += 1
             state.set_signals(tuple(signal for signal in state.signals if signal.kind not in CLEARABLE))

@@ -169,8 +169,11 @@ def event_sinks(sinks: Iterable[Sink]) -> tuple[Sink, ...]:
 class Preparation:
     """Creates the engine of a run from the agent, the options and the outer run."""
 
-    def __init__(self, agent: RunAgent, task: str, options: RunOptions[Any], output_type: Any, *, keep: bool) -> None:
+    def __init__(
+        self, agent: RunAgent, task: str, options: RunOptions[Any], output_type: Any, *, keep: bool, run_id: str = ""
+    ) -> None:
         check_options(task, options)
+        self._run_id = run_id
         sys.audit("hookline.run", agent.name)  # a backtest refuses it
         self._agent = agent
         self._options = options
@@ -303,7 +306,7 @@ class Preparation:
             services.ids = self._head.ids
             base.budget.resume(self._head.spent)
         else:
-            run_id = options.get("run_id") or self._new_run_id(services.environment)
+            run_id = options.get("run_id") or self._run_id or self._new_run_id(services.environment)
             task_id = str(options.get("task_id") or run_id)
             correlation_id = str(options.get("correlation_id") or parent.ids.correlation_id or task_id)
             services.ids = Ids(run_id, task_id, correlation_id, services.session.id, agent.name, parent.ids.run_id)
@@ -448,6 +451,7 @@ class Preparation:
         if agent.unchecked_globs:
             agent.unchecked_globs = False
             hooks.warn_about_unmatched_globs([tool.name for tool in engine.tools])
+            hooks.check_tools([tool.spec for tool in engine.tools])
         return engine
 
     def _metadata(self) -> Mapping[str, Any]:

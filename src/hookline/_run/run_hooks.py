@@ -10,6 +10,7 @@ import msgspec
 from .._kernel.hook import HookEntry, unmatched_globs
 from .._kernel.registry import EMPTY_STACK, REGISTRATIONS, HookRegistry, HookStack
 from .._kernel.scope import HOOK_CALL, HookCall, running_hooks
+from .._kernel.values import ToolSpec
 from .budget import Limits, declared_limits
 from .events import log
 from .run_agent import RunAgent
@@ -134,6 +135,16 @@ class RunHooks:
         for hook, glob in dict.fromkeys((entry.name, glob) for entry, glob in unmatched_globs(entries, tools)):
             given, agent = ", ".join(tools) or "none", self._agent.name
             log.warning("hook %r: tools=%r matches no tool of agent %r (tools: %s)", hook, glob, agent, given)
+
+    def check_tools(self, specs: Sequence[ToolSpec]) -> None:
+        """Let hooks that know arguments of tools, such as rules of a file, check them against the tools of the agent.
+
+        Raises:
+            RegistrationError: a hook asks for something that no tool has.
+        """
+        for hook in self.own().hooks:
+            if callable(check := getattr(hook, "check_tools", None)):
+                check(specs)
 
     def inheritable(self) -> HookStack:
         """Return the hooks that nested runs inherit: all except those with ``inherit = False``.

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from .._base.attachment import Attachment
@@ -15,7 +15,17 @@ from .._kernel.errors import HooklineError
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
 from ..tools._tool import jsonable
-from ._translation import Group, Reader, Transcript, file_of, files_in, split_system, without_removed
+from ._translation import (
+    Columns,
+    Group,
+    Reader,
+    ToolSpecs,
+    Transcript,
+    file_of,
+    files_in,
+    split_system,
+    without_removed,
+)
 
 try:
     from google.adk.models.llm_response import LlmResponse
@@ -46,6 +56,7 @@ class AdkRequest:
         config = llm_request.config
         reading = reader.read(llm_request.contents)
         self._transcript = Transcript(reading, _split)
+        self._specs = reader.specs
         self._system = _system_text(config.system_instruction)
         self._declarations = {
             declaration.name: declaration
@@ -55,7 +66,7 @@ class AdkRequest:
         system = (Message("system", self._system),) if self._system else ()
         self.request = ModelRequest(
             reading.messages.after(*system),
-            tuple([_tool_spec(declaration) for declaration in self._declarations.values()]),
+            tuple([_tool_spec(declaration, self._specs) for declaration in self._declarations.values()]),
             llm_request.model or model,
             tool_choice=_read_choice(config.tool_config),
             params={
@@ -93,7 +104,7 @@ class AdkRequest:
 
     def _declaration(self, spec: ToolSpec) -> Any:
         known = self._declarations.get(spec.name)
-        if known is not None and _tool_spec(known) == spec:
+        if known is not None and _tool_spec(known, self._specs) == spec:
             return known
         parameters = thaw(spec.parameters)
         return types.FunctionDeclaration(
@@ -156,8 +167,11 @@ def note_response(note: str) -> Any:
 
 
 def reader() -> Reader:
-    """Return a reader for contents of ADK. Each function response in one becomes a message of its own."""
-    return Reader(_fields, _read)
+    """Return a reader for contents of ADK. Each function response in one becomes a message of its own.
+
+    ADK removes the ids that it made, so calls and their results have new ones for hooks.
+    """
+    return Reader(_fields, _read, _CLIENT_ID)
 
 
 def shown_text(response: Any) -> str:
@@ -177,54 +191,32 @@ def user_text(content: Any) -> str:
     return _text_and_calls(_parts(content))[0]
 
 
-class _CallIds:
-    """Ids for the calls in a history. ADK removes the ids that it made, so results are matched by name and order."""
-
-    def __init__(self) -> None:
-        self._made = 0
-        self._open: defaultdict[str, deque[str]] = defaultdict(deque)
-
-    def of_call(self, call: Any) -> str:
-        if call.id:
-            return str(call.id)
-        self._made += 1
-        made = f"{_CLIENT_ID}{self._made}"
-        self._open[call.name].append(made)
-        return made
-
-    def of_result(self, result: Any) -> str:
-        if result.id:
-            return str(result.id)
-        waiting = self._open[result.name]
-        return waiting.popleft() if waiting else f"{_CLIENT_ID}0"
+_TEXT_FIELDS = attrgetter("text", "thought")
+_CALL_FIELDS = attrgetter("id", "name", "args")
+_BLOB_FIELDS = attrgetter("data", "mime_type", "display_name")
+_STORED_FIELDS = attrgetter("file_uri", "mime_type", "display_name")
 
 
-def _fields(contents: Sequence[Any]) -> list[Any]:
-    """Return all that :func:`_read` looks at in each content: the ids of its calls or results, and its parts."""
-    ids = _CallIds()
-    return [_call_fields(each, ids) if each.role == "model" else _user_fields(each, ids) for each in contents]
-
-
-def _call_fields(content: Any, ids: _CallIds) -> Any:
-    parts = content.parts or ()
-    calls = [call for part in parts if (call := part.function_call) is not None]
-    texts = [(part.text, part.thought) for part in parts]
-    return "model", [ids.of_call(call) for call in calls], texts, [(call.name, call.args) for call in calls]
-
-
-def _user_fields(content: Any, ids: _CallIds) -> Any:
-    parts = content.parts or ()
-    results = [result for part in parts if (result := part.function_response) is not None]
-    told = [(each.name, each.response, list(map(_file_fields, each.parts or ()))) for each in results]
-    others = [(part.text, part.thought, _file_fields(part)) for part in parts if part.function_response is None]
-    return "user", [ids.of_result(each) for each in results], told, others
-
-
-def _file_fields(part: Any) -> Any:
-    blob, stored = part.inline_data, part.file_data
+def _fields(contents: Sequence[Any]) -> Columns:
+    """Return all that :func:`_read` looks at in contents."""
+    parts = [part for content in contents for part in content.parts or ()]
     return (
-        None if blob is None else (blob.data, blob.mime_type, blob.display_name),
-        None if stored is None else (stored.file_uri, stored.mime_type, stored.display_name),
+        [(content.role, len(content.parts or ())) for content in contents],
+        list(map(_TEXT_FIELDS, parts)),
+        [call and _CALL_FIELDS(call) for part in parts for call in (part.function_call,)],
+        *_file_fields(parts),
+        [result and _result_fields(result) for part in parts for result in (part.function_response,)],
+    )
+
+
+def _result_fields(result: Any) -> Any:
+    return result.id, result.name, result.response, result.parts and _file_fields(result.parts)
+
+
+def _file_fields(parts: Sequence[Any]) -> Columns:
+    return (
+        [blob and _BLOB_FIELDS(blob) for part in parts for blob in (part.inline_data,)],
+        [stored and _STORED_FIELDS(stored) for part in parts for stored in (part.file_data,)],
     )
 
 
@@ -238,18 +230,15 @@ def _split(content: Any) -> list[Group]:
     return [*results, Group("user", others, content)] if others or not parts else results
 
 
-def _read(content: Any, fields: Any) -> Iterator[Message]:
-    ids = iter(fields[1])
+def _read(content: Any) -> Iterator[Message]:
     for group in _split(content):
-        text = _text_and_calls(group.parts)[0]
+        text, calls = _text_and_calls(group.parts)
         if group.role == "model":
-            calls = [part.function_call for part in group.parts if part.function_call is not None]
-            made = [ToolCall(next(ids), call.name, dict(call.args or {})) for call in calls]
-            yield Message("assistant", text, tuple(made))
+            yield Message("assistant", text, calls)
         elif group.parts and (response := group.parts[0].function_response) is not None:
             error, text = _read_response(response.response or {})
             files = files_in(response.parts or (), _file)
-            yield Message("tool", text, (), next(ids), response.name, error, attachments=files)
+            yield Message("tool", text, (), response.id or "", response.name, error, attachments=files)
         else:
             yield Message("user", text, attachments=files_in(group.parts, _file))
 
@@ -324,11 +313,11 @@ def _system_text(instruction: Any) -> str:
     return getattr(instruction, "text", None) or ""
 
 
-def _tool_spec(declaration: Any) -> ToolSpec:
+def _tool_spec(declaration: Any, specs: ToolSpecs) -> ToolSpec:
     schema = declaration.parameters_json_schema
     if schema is None and declaration.parameters is not None:
         schema = declaration.parameters.json_schema.model_dump(mode="json", exclude_none=True, by_alias=True)
-    return ToolSpec(declaration.name, declaration.description or "", jsonable(schema or {}))
+    return specs.spec(declaration.name, declaration.description or "", schema or {})
 
 
 def _read_choice(config: Any) -> str | None:

@@ -15,7 +15,7 @@ from .._base.frozen import freeze, thaw
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
 from ..tools._tool import jsonable
-from ._translation import Group, Reader, Transcript, file_of, files_in, without_removed
+from ._translation import Columns, Group, Reader, ToolSpecs, Transcript, file_of, files_in, without_removed
 
 try:
     from agent_framework import ChatResponse, ChatResponseUpdate, Content, FunctionTool
@@ -42,6 +42,7 @@ class ChatRequest:
         self._options: Mapping[str, Any] = context.options or {}
         reading = reader.read(context.messages)
         self._transcript = Transcript(reading, _split)
+        self._specs = reader.specs
         instructions = self._options.get("instructions")
         self._instructions = Message("system", instructions) if instructions else None
         self._tools = {tool.name: tool for tool in self._options.get("tools") or () if hasattr(tool, "parameters")}
@@ -49,7 +50,7 @@ class ChatRequest:
         system = (self._instructions,) if self._instructions is not None else ()
         self.request = ModelRequest(
             reading.messages.after(*system),
-            tuple([_tool_spec(tool) for tool in self._tools.values()]),
+            tuple([_tool_spec(tool, self._specs) for tool in self._tools.values()]),
             self._options.get("model") or getattr(context.client, "model", None) or type(context.client).__name__,
             tool_choice=_read_choice(self._choice),
             params=_params(self._options),
@@ -81,7 +82,7 @@ class ChatRequest:
 
     def _tool(self, spec: ToolSpec) -> Any:
         known = self._tools.get(spec.name)
-        if known is not None and _tool_spec(known) == spec:
+        if known is not None and _tool_spec(known, self._specs) == spec:
             return known
         return FunctionTool(name=spec.name, description=spec.description, input_model=thaw(spec.parameters), func=None)
 
@@ -214,26 +215,24 @@ def write_result(result: ToolCallResult, received: Any) -> Any:
 
 def reader() -> Reader:
     """Return a reader for the messages of Agent Framework. Each function result in one becomes a message of its own."""
-    return Reader(
-        lambda given: [(message.role, list(map(_fields, message.contents))) for message in given],
-        lambda given, _: map(_read, _split(given)),
-    )
+    return Reader(_fields, lambda given: map(_read, _split(given)))
 
 
 _FILE_FIELDS = attrgetter("type", "uri", "media_type")
-_RESULT_FIELDS = attrgetter("type", "call_id", "result", "exception")
-_OTHER_FIELDS = {
-    "text": attrgetter("type", "text"),
-    "function_call": attrgetter("type", "call_id", "name", "arguments", "informational_only", "hosted"),
-}
+_CONTENT_FIELDS = attrgetter(
+    "type", "text", "call_id", "name", "arguments", "informational_only", "hosted", "result", "exception", "uri",
+    "media_type",
+)  # fmt: skip
 
 
-def _fields(content: Any) -> Any:
-    """Return all that :func:`_read` looks at in a content."""
-    kind = content.type
-    if kind == "function_result":
-        return _RESULT_FIELDS(content), list(map(_FILE_FIELDS, content.items or ()))
-    return _OTHER_FIELDS.get(kind, _FILE_FIELDS)(content)
+def _fields(messages: Sequence[Any]) -> Columns:
+    """Return all that :func:`_read` looks at in messages."""
+    contents = [content for message in messages for content in message.contents]
+    return (
+        [(message.role, len(message.contents)) for message in messages],
+        list(map(_CONTENT_FIELDS, contents)),
+        [items and list(map(_FILE_FIELDS, items)) for content in contents for items in (content.items,)],
+    )
 
 
 def _split(message: Any) -> list[Group]:
@@ -313,8 +312,8 @@ def _text_and_calls(contents: Sequence[Any]) -> tuple[str, tuple[ToolCall, ...]]
     return text, tuple([ToolCall(call.call_id or "", call.name, call.arguments or {}) for call in made])
 
 
-def _tool_spec(tool: Any) -> ToolSpec:
-    return ToolSpec(tool.name, tool.description or "", jsonable(tool.parameters()))
+def _tool_spec(tool: Any, specs: ToolSpecs) -> ToolSpec:
+    return specs.spec(tool.name, tool.description or "", tool.parameters())
 
 
 def _params(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from .._base.errors import NotInstalledError
 from .._base.tasks import running_loop
 from .._base.text import did_you_mean
 from .._kernel.errors import HooklineError, InvalidResultError, ModelError, RegistrationError
+from .._kernel.events import Event
 from .._kernel.hook import Hook, HookEntry
 from .._kernel.hook_code import changes_of, verbs_of
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
@@ -306,6 +307,17 @@ class RunOverError(HooklineError):
         self.result = result
 
 
+class _ShownText:
+    """A sink that passes streamed text to the framework. A run makes no other events for it."""
+
+    events = frozenset((TextDelta, Discarded))
+    loop: ForeignLoop | None = None
+
+    def __call__(self, event: Event) -> None:
+        if self.loop is not None:
+            self.loop.show(event)
+
+
 class Adapter:
     """The hooks and options of one adapter object: everything that its runs share.
 
@@ -442,11 +454,11 @@ class Adapter:
             options["deps"] = self._deps
         if self._metadata:
             options["metadata"] = self._metadata
-        shown: list[ForeignLoop] = []
+        shown = _ShownText()
         if streaming:
-            options["sinks"] = [lambda event: shown[0].show(event) if shown else None]
+            options["sinks"] = [shown]
         run, loop = self.agent.prepare(task, options)
-        shown.append(loop)
+        shown.loop = loop
         loop.attachments = tuple(attachments)  # the framework says how large they may be
         if self._llm is not None:
             loop.engine.services.llm = make_gated_model(loop.engine, self._llm)

@@ -68,7 +68,7 @@ class Conversation:
 
 def reader() -> Reader:
     """Return a reader for the items of the SDK, of which one or several in a row become a message."""
-    return Reader(lambda groups: groups, _read)
+    return Reader(lambda groups: (groups,), _read)
 
 
 def _grouped(items: Iterable[Any]) -> list[list[Any]]:
@@ -90,7 +90,7 @@ def _grouped(items: Iterable[Any]) -> list[list[Any]]:
     return groups
 
 
-def _read(items: Sequence[Any], _: Any) -> Iterator[Message]:
+def _read(items: Sequence[Any]) -> Iterator[Message]:
     first = items[0]
     kind, role = first.get("type", "message"), first.get("role")
     if kind == "function_call_output":

@@ -104,7 +104,7 @@ class Conversation:
 
 def reader() -> Reader:
     """Return a reader for the messages of pydantic-ai. Each part of a request becomes a message of its own."""
-    return Reader(lambda history: list(map(_fields, history)), _read)
+    return Reader(lambda history: (list(map(_fields, history)),), _read)
 
 
 _PART_FIELDS = {
@@ -130,7 +130,7 @@ def _parts_of(message: Any) -> Sequence[Any]:
     return (message,) if message.kind == "response" else message.parts
 
 
-def _read(message: Any, _: Any) -> Iterator[Message]:
+def _read(message: Any) -> Iterator[Message]:
     if message.kind == "response":
         yield _response_message(message)
     else:

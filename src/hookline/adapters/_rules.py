@@ -9,38 +9,35 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from .._kernel.registry import HookRegistry
+from .._run.budget import NO_LIMITS, Limits
+from .._run.halt import HaltSwitch
 from ..config.errors import ConfigError
+from ..config.factory import halts_of, limits_of
 from ..config.loading import load_hooks
 from ..config.settings import Settings
 from ..config.sources import load
 from ..config.trust import TrustStore, check_trust, project_files, reference_files, trust_variable, trusted_files
+from ..hooks._rules.file import is_rules
 from ..plugins.trust import only_trusted
-
-if TYPE_CHECKING:
-    from ..stores.runs import RunStore
 
 
 class LoadedRules(msgspec.Struct):
-    """Hooks, the files that they come from, and the settings of the configuration files among these."""
+    """Hooks, the files that they come from, and what the configuration files among these say about runs."""
 
     registry: HookRegistry
     files: list[Path] = []
     trusted: ExitStack = msgspec.field(default_factory=ExitStack)
     """Keeps the check of imported modules active."""
-    settings: list[Settings] = []
-
-    @property
-    def projects(self) -> list[RunStore]:
-        """The stores of runs of the configuration files: their stop switches apply, and the first lists the runs."""
-        from ..config.factory import KEEP_DAYS
-        from ..stores.runs import RunStore
-
-        return [RunStore(each.runs, keep_days=KEEP_DAYS) for each in self.settings if each.runs is not None]
+    halts: list[HaltSwitch] = []
+    """The stop switches of the configuration files."""
+    limits: Limits = NO_LIMITS
+    """The limits of each run that the configuration files set."""
+    configured: bool = False
+    """Whether there is a configuration file, which says where runs are listed."""
 
 
 def load_rules(references: Sequence[str]) -> LoadedRules:
@@ -51,11 +48,15 @@ def load_rules(references: Sequence[str]) -> LoadedRules:
     """
     rules = LoadedRules(HookRegistry())
     for reference in references:
-        if reference.endswith(".toml"):
+        if reference.endswith(".toml") and not is_rules(Path(reference)):
             rules.files.append(Path(reference))
-            rules.settings.append(_load_configuration(Path(reference), rules.registry, rules.trusted))
+            rules.configured = True
+            settings = _load_configuration(Path(reference), rules.registry, rules.trusted)
+            rules.halts += filter(None, [halts_of(settings)])
+            rules.limits = rules.limits.stricter(limits_of(settings))
             continue
         rules.files += reference_files([reference], Path.cwd())
+        rules.files += [Path(reference)] if reference.endswith(".toml") else []
         hooks, plugins = load_hooks([reference], Path.cwd())
         for hook in hooks:
             hook.register(rules.registry)
@@ -69,7 +70,7 @@ def load_rules(references: Sequence[str]) -> LoadedRules:
 
 def _load_configuration(path: Path, registry: HookRegistry, trusted: ExitStack) -> Settings:
     """Add the hooks of a configuration file to a registry, and return its settings."""
-    from ..config.factory import build_hooks, build_plugins
+    from ..config.factory import build_hooks, build_plugins, build_recorder
 
     config = load(file=path)
     if config.file is None:
@@ -92,4 +93,6 @@ def _load_configuration(path: Path, registry: HookRegistry, trusted: ExitStack) 
     for plugin in plugins:
         for each in plugin.hooks:
             registry.register(each, plugin=plugin.name)
+    if (recorder := build_recorder(config.settings)) is not None:
+        registry.register(recorder)
     return config.settings

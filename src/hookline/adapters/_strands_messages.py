@@ -12,7 +12,7 @@ from .._base.frozen import json_text, parse_object, thaw
 from .._kernel.errors import HooklineError
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
-from ._translation import Group, Reader, Transcript, file_of, files_in, split_system, without_removed
+from ._translation import Group, Reader, ToolSpecs, Transcript, file_of, files_in, split_system, without_removed
 
 _FINISH_REASONS = {
     "end_turn": "stop",
@@ -46,11 +46,12 @@ class StrandsRequest:
         reading = reader.read(context.messages)
         self._transcript = Transcript(reading, _split)
         self._system = _system_text(context.system_prompt)
-        self._specs = {spec["name"]: spec for spec in context.tool_specs}
+        self._specs = reader.specs
+        self._tools = {spec["name"]: spec for spec in context.tool_specs}
         system = (Message("system", self._system),) if self._system else ()
         self.request = ModelRequest(
             reading.messages.after(*system),
-            tuple([_tool_spec(spec) for spec in context.tool_specs]),
+            tuple([_tool_spec(spec, self._specs) for spec in context.tool_specs]),
             _model_name(context.model),
             tool_choice=_read_choice(context.tool_choice),
         )
@@ -74,8 +75,8 @@ class StrandsRequest:
         return self._context.replace(**changes)
 
     def _spec(self, tool: ToolSpec) -> Any:
-        known = self._specs.get(tool.name)
-        if known is not None and _tool_spec(known) == tool:
+        known = self._tools.get(tool.name)
+        if known is not None and _tool_spec(known, self._specs) == tool:
             return known
         return {"name": tool.name, "description": tool.description, "inputSchema": {"json": thaw(tool.parameters)}}
 
@@ -176,7 +177,7 @@ def write_result(result: ToolCallResult, call_id: str, received: Mapping[str, An
 
 def reader() -> Reader:
     """Return a reader for the messages of Strands. Each tool result in one becomes a message of its own."""
-    return Reader(lambda given: given, lambda given, _: map(_read, _split(given)))
+    return Reader(lambda given: (given,), lambda given: map(_read, _split(given)))
 
 
 def text_of(message: Mapping[str, Any]) -> str:
@@ -292,9 +293,9 @@ def _system_text(prompt: Any) -> str:
     return prompt or ""
 
 
-def _tool_spec(spec: Mapping[str, Any]) -> ToolSpec:
+def _tool_spec(spec: Mapping[str, Any], specs: ToolSpecs) -> ToolSpec:
     schema = spec["inputSchema"]
-    return ToolSpec(spec["name"], spec["description"], schema.get("json", schema))
+    return specs.spec(spec["name"], spec["description"], schema.get("json", schema))
 
 
 def _read_choice(choice: Any) -> str | None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import msgspec
+
 from .._base.attachment import ANY_IMAGE, UNKNOWN, Attachment, Content, sha256_of
 from .._base.frozen import History
-from .._kernel.values import Message
+from .._kernel.values import Message, ToolCall, ToolSpec
+from ..tools._tool import jsonable
 
-_ATOMS = (str, int, float, bytes, Enum, type(None))
+replace = msgspec.structs.replace
+
+_ATOMS = (str, type(None), int, float, bytes, type, Enum)
 
 
 class _Unknown:
@@ -29,8 +35,10 @@ def _copied(value: Any) -> Any:
         return value
     kind = type(value)
     if kind is dict:
-        return {key: _copied(item) for key, item in value.items()}
-    return kind(map(_copied, value)) if kind in (list, tuple) else _Unknown()
+        return {key: item if isinstance(item, _ATOMS) else _copied(item) for key, item in value.items()}
+    if kind in (list, tuple):
+        return kind([item if isinstance(item, _ATOMS) else _copied(item) for item in value])
+    return _Unknown()
 
 
 def _are_same(copy: Any, fields: Any) -> bool:
@@ -50,67 +58,144 @@ class Reading(NamedTuple):
     """All messages that hooks see."""
 
 
-class Reader:
-    """Reads the messages of a framework for hooks. With one reader for a whole run, only new and changed ones are read.
-
-    So the cost of a request does not grow with the conversation, and a message of the framework is also the same
-    message for hooks in every request. A message that was changed in place is another message, unless its values are
-    equal to those before, such as ``1`` and ``True``.
-
-    Args:
-        fields: returns for each message of the framework the values that ``read`` looks at: texts, numbers, and lists,
-            tuples and dicts of them. A message with other values is read again in every request.
-        read: ``read(original, fields)`` returns the messages that hooks see. Results of tools without a name get that
-            of the call before them.
+class ToolSpecs:
+    """Descriptions of tools for hooks. One is made anew only if the framework describes the tool in another way.
 
     Example::
 
-        reader = Reader(lambda given: [each["text"] for each in given], lambda each, text: [Message("user", text)])
+        specs = ToolSpecs()
+        spec = specs.spec("shell", "Runs a command.", {"type": "object"})
+        specs.spec("shell", "Runs a command.", {"type": "object"}) is spec  # True
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Any, ToolSpec]] = {}
+
+    def spec(self, name: str, description: str, parameters: Any) -> ToolSpec:
+        """Return the description of a tool."""
+        values = name, description, parameters
+        return self.made_of(values, lambda: ToolSpec(name, description, jsonable(parameters)))
+
+    def made_of(self, values: tuple[Any, ...], make: Callable[[], ToolSpec]) -> ToolSpec:
+        """Return the description that ``make`` returns for these values, the name of the tool first."""
+        copy, spec = self._known.get(values[0], (_Unknown(), None))
+        if spec is None or not _are_same(copy, values):
+            spec = make()
+            self._known[values[0]] = _copied(values), spec
+        return spec
+
+
+class _Links:
+    """What results take from the calls before them: a name, and an id if the framework removed it.
+
+    Args:
+        id_prefix: the beginning of the ids that replace removed ones.
+    """
+
+    def __init__(self, id_prefix: str) -> None:
+        self._id_prefix = id_prefix
+        self._made = 0
+        self._open: dict[str | None, deque[str]] = {}
+        """The new ids that have no result yet, by the name of the tool."""
+        self._names: dict[str | None, str] = {}
+
+    def add(self, message: Message) -> Message:
+        """Return the next message of the conversation with its ids and its name."""
+        if message.role == "tool":
+            if self._id_prefix and not message.call_id:
+                waiting = self._open.get(message.name)
+                message = message.replace(call_id=waiting.popleft() if waiting else f"{self._id_prefix}0")
+            if message.name is None and message.call_id in self._names:
+                message = message.replace(name=self._names[message.call_id])
+        elif message.tool_calls:
+            if self._id_prefix and not all(call.id for call in message.tool_calls):
+                message = message.replace(tool_calls=tuple(map(self._with_id, message.tool_calls)))
+            self._names.update([(call.id, call.name) for call in message.tool_calls])
+        return message
+
+    def _with_id(self, call: ToolCall) -> ToolCall:
+        if call.id:
+            return call
+        self._made += 1
+        made = f"{self._id_prefix}{self._made}"
+        self._open.setdefault(call.name, deque()).append(made)
+        return replace(call, id=made)
+
+
+Columns = tuple[list[Any], ...]
+
+
+class Reader:
+    """Reads the messages of a framework for hooks. With one reader for a whole run, only new and changed ones are read.
+
+    So a request costs little more in a long conversation, and a message of the framework is also the same message for
+    hooks in every request. A message that was changed in place is another message, unless its values are equal to those
+    before, such as ``1`` and ``True``.
+
+    Args:
+        fields: returns the values of messages of the framework that ``read`` looks at: texts, numbers, and lists,
+            tuples and dicts of them. They come in columns, because those of a whole conversation are read and compared
+            in every request, which is fast for long lists; the columns of two messages are those of each of them,
+            joined. A message with other values is read again in every request.
+        read: returns the messages that hooks see. Results of tools without a name get that of the call before them.
+        id_prefix: the beginning of new ids for calls that have none; empty to leave them so. Results without an id get
+            that of a call of the same tool, in order.
+
+    Example::
+
+        reader = Reader(lambda given: ([each["text"] for each in given],), lambda each: [Message("user", each["text"])])
         reader.read([{"text": "Hello"}]).messages  # (Message("user", "Hello"),)
     """
 
-    def __init__(self, fields: Callable[[list[Any]], list[Any]], read: Callable[[Any, Any], Iterable[Message]]) -> None:
-        self._fields_of, self._read = fields, read
+    def __init__(
+        self, fields: Callable[[list[Any]], Columns], read: Callable[[Any], Iterable[Message]], id_prefix: str = ""
+    ) -> None:
+        self._columns_of, self._read, self._id_prefix = fields, read, id_prefix
+        self.specs = ToolSpecs()
+        """The descriptions of the tools in the requests that it reads."""
         self._originals: list[Any] = []
         self._forget()
 
     def _forget(self) -> None:
-        self._fields: list[Any] = []
-        self._unnamed: list[tuple[Message, ...]] = []
+        self._columns: Columns = ()
+        self._fields: list[Columns] = []
+        """The columns of each message."""
+        self._unlinked: list[tuple[Message, ...]] = []
         self._each: list[tuple[Message, ...]] = []
         self._messages: History[Message] = History()
-        self._names: dict[str | None, str] = {}
+        self._links = _Links(self._id_prefix)
 
     def read(self, originals: Iterable[Any]) -> Reading:
         """Return the messages of the framework as hooks see them. Those of earlier requests are forgotten."""
         given = list(originals)
-        fields, size = self._fields_of(given), len(self._fields)
         known: dict[int, tuple[Any, tuple[Message, ...], tuple[Message, ...]]] = {}
-        if not _are_same(self._fields, fields[:size]):  # something else than new messages at the end
-            entries = zip(self._fields, self._unnamed, self._each, strict=True)
-            known, size = dict(zip(map(id, self._originals), entries, strict=True)), 0
+        if not self._begin(given):  # something else than new messages at the end
+            entries = zip(self._fields, self._unlinked, self._each, strict=True)
+            known = dict(zip(map(id, self._originals), entries, strict=True))
             self._forget()
-        for original, values in zip(given[size:], fields[size:], strict=True):
-            copy, unnamed, messages = known.pop(id(original), (_Unknown(), (), ()))
-            if not _are_same(copy, values):
-                copy, unnamed = _copied(values), tuple(self._read(original, values))
-            named = tuple(map(self._named, unnamed))
-            self._add(copy, unnamed, messages if messages == named else named)
+        for original in given[len(self._fields) :]:
+            fields = self._columns_of([original])
+            copy, unlinked, messages = known.pop(id(original), (_Unknown(), (), ()))
+            if not _are_same(copy, fields):
+                copy, unlinked = _copied(fields), tuple(self._read(original))
+            linked = tuple(map(self._links.add, unlinked))
+            self._add(copy, unlinked, messages if messages == linked else linked)
         self._originals = given
         return Reading(given, self._each, self._messages)
 
-    def _named(self, message: Message) -> Message:
-        if message.role != "tool" or message.name is not None or message.call_id not in self._names:
-            return message
-        return message.replace(name=self._names[message.call_id])
+    def _begin(self, given: list[Any]) -> bool:
+        """Whether messages begin with all those of the last request, as they were then."""
+        size = len(self._fields)
+        return size == 0 or (len(given) >= size and _are_same(self._columns, self._columns_of(given[:size])))
 
-    def _add(self, fields: Any, unnamed: tuple[Message, ...], messages: tuple[Message, ...]) -> None:
+    def _add(self, fields: Columns, unlinked: tuple[Message, ...], messages: tuple[Message, ...]) -> None:
+        self._columns = self._columns or tuple([[] for _ in fields])
+        for column, values in zip(self._columns, fields, strict=True):
+            column.extend(values)
         self._fields.append(fields)
-        self._unnamed.append(unnamed)
+        self._unlinked.append(unlinked)
         self._each.append(messages)
         self._messages = self._messages.plus(*messages)
-        for message in messages:
-            self._names.update((call.id, call.name) for call in message.tool_calls)
 
 
 class Translation:
@@ -132,7 +217,8 @@ class Translation:
         self, read: Callable[[Any], Message], write: Callable[[Message], Any], fields: Callable[[Any], Any]
     ) -> None:
         self._write = write
-        self._reader = Reader(lambda given: list(map(fields, given)), lambda given, _: (read(given),))
+        self._reader = Reader(lambda given: (list(map(fields, given)),), lambda given: (read(given),))
+        self.specs = self._reader.specs
         self._reading = Reading([], [], History())
 
     def read(self, originals: Iterable[Any]) -> Sequence[Message]:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from typing import Annotated, Any, NotRequired, Unpack
 from weakref import WeakValueDictionary
@@ -32,7 +32,7 @@ from .._kernel.state import AgentResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
 from .._run.termination import RunFailedError
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, reply_is
-from ._translation import Translation
+from ._translation import ToolSpecs, Translation
 
 try:
     from langchain.agents.middleware.types import AgentMiddleware, AgentState, PrivateStateAttr
@@ -51,6 +51,7 @@ try:
     )
     from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
     from langchain_core.runnables.config import var_child_runnable_config
+    from langchain_core.tools import StructuredTool
     from langchain_core.tracers._streaming import _StreamingCallbackHandler
     from langchain_core.utils.function_calling import convert_to_openai_tool
     from langgraph.channels.untracked_value import UntrackedValue
@@ -238,7 +239,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
                 function = (
                     getattr(tool, "coroutine", None) or getattr(tool, "func", None) or getattr(tool, "_run", tool)
                 )
-                unseen.report_agents_of(_spec(tool).name, function, _bare_agent, instead)
+                unseen.report_agents_of(_new_spec(tool).name, function, _bare_agent, instead)
         run.memo["tools"] = True
 
     # Tool calls.
@@ -375,7 +376,7 @@ class _ModelCall:
         system = [] if given.system_message is None else [given.system_message]
         self._shown = ModelRequest(
             self._translation.read([*system, *self._messages]),
-            tuple(map(_spec, given.tools)),
+            tuple([_spec(tool, self._translation.specs) for tool in given.tools]),
             str(getattr(given.model, self._model_field, "") or type(given.model).__name__),
             tool_choice=given.tool_choice if isinstance(given.tool_choice, str) else None,
             params={name: value for name, value in given.model_settings.items() if _is_json(value)},
@@ -671,7 +672,14 @@ def _call_dict(call: ToolCall) -> Any:
     return {"id": call.id, "name": call.name, "args": thaw(call.arguments), "type": "tool_call"}
 
 
-def _spec(tool: Any) -> ToolSpec:
+def _spec(tool: Any, specs: ToolSpecs) -> ToolSpec:
+    """Return the spec of a tool."""
+    if type(tool) is StructuredTool:  # of another class, any attribute may be part of its description
+        return specs.made_of((tool.name, tool.description, tool.args_schema), partial(_new_spec, tool))
+    return _new_spec(tool)
+
+
+def _new_spec(tool: Any) -> ToolSpec:
     """Return the spec of a tool; a mapping is a tool that the provider runs itself."""
     if isinstance(tool, dict):
         function = tool.get("function", tool)

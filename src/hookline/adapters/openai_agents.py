@@ -222,6 +222,8 @@ class _Run:
         self.config: Any = None
         self._agents: dict[int, tuple[Any, _HookedAgent]] = {}
         self.reader = reader()
+        self._bare: dict[str, tuple[dict[str, Any], Any]] = {}
+        """Copies of tools that raise their errors, by name, each with the fields of the tool."""
         self._calls: list[ToolCall] = []
         self._added: list[tuple[int, list[Any]]] = []
 
@@ -331,7 +333,7 @@ class _Run:
             wanted = tool if name == tool.name else by_name.get(name)  # tools in namespaces may have the same name
             if wanted is None:
                 raise PlainError(f"There is no tool {name!r}.")
-            output = await _execute(wanted, context, json.dumps(values))
+            output = await self._execute(wanted, context, json.dumps(values))
             return _shown(output)
 
         try:
@@ -347,6 +349,23 @@ class _Run:
         shown, files = take_attachments(_shown(output))
         same = result.outcome == "ok" and (result.error, result.attachments) == (None, files)
         return output if same and result.result == jsonable(shown) else result.text
+
+    async def _execute(self, tool: Any, context: Any, arguments: str) -> Any:
+        """Call a tool. Raise its failure with the text that the SDK has for the model, or as it is to end the run."""
+        context.tool_arguments = arguments
+        known = self._bare.get(tool.name)
+        if known is None or known[0] != vars(tool):
+            bare = set_function_tool_failure_error_function(copy.copy(tool), None)
+            self._bare[tool.name] = known = {**vars(tool)}, bare
+        try:
+            return await known[1].on_invoke_tool(context, arguments)
+        except Exception as error:
+            text = await maybe_invoke_function_tool_failure_error_function(
+                function_tool=tool, context=context, error=error
+            )
+            if text is None:
+                raise
+            raise _ToolFailedError(text) from error
 
     async def final_output(self, behavior: Any, context: Any, results: list[Any]) -> Any:
         """Decide whether tool results end the run: if a hook ended it, or as the agent says."""
@@ -518,13 +537,16 @@ class _HookedModel(Model):  # type: ignore[misc]
 
 
 @cache
-def _signature() -> inspect.Signature:
-    """Return the parameters of a model call."""
-    return inspect.signature(sdk.Model.get_response)
+def _parameters() -> tuple[str, ...]:
+    """Return the names of the parameters of a model call."""
+    return tuple(inspect.signature(sdk.Model.get_response).parameters)[1:]
 
 
 class _ModelCall:
     """One call of the model: the request for Hookline, and the response for the SDK."""
+
+    _shown: ModelRequest
+    """The last request for the hooks."""
 
     def __init__(self, model: _HookedModel, args: Sequence[Any], more: Mapping[str, Any]) -> None:
         self._model, self._run = model, model.run
@@ -533,8 +555,7 @@ class _ModelCall:
                 f"the agent {model.agent.name!r} is a copy that belongs to a finished run of a HooklineRunner: give it "
                 "to that HooklineRunner, or use the agent that you made"
             )
-        self._given: dict[str, Any] = _signature().bind(model, *args, **more).arguments
-        del self._given["self"]
+        self._given: dict[str, Any] = {**dict(zip(_parameters(), args, strict=False)), **more}
         self._items = self._run.with_added(self._given["input"])
         self._conversation = Conversation(self._given["system_instructions"], self._items, self._run.reader)
         plain = model.plain()
@@ -550,18 +571,27 @@ class _ModelCall:
         """Return the request for the hooks."""
         choice = self._given["model_settings"].tool_choice
         schema = self._given["output_schema"]
-        return ModelRequest(
+        self._shown = ModelRequest(
             self._conversation.messages,
-            (*map(_spec, self._given["tools"]), *map(_handoff_spec, self._given["handoffs"])),
+            (*map(self._spec, self._given["tools"]), *map(self._handoff_spec, self._given["handoffs"])),
             self._name,
             response_format=None if schema is None or schema.is_plain_text() else schema.json_schema(),
             tool_choice=choice if isinstance(choice, str) else None,
             params=self._params,
         )
+        return self._shown
+
+    def _spec(self, tool: Any) -> ToolSpec:
+        description, parameters = getattr(tool, "description", "") or "", getattr(tool, "params_json_schema", {})
+        return self._run.reader.specs.spec(tool.name, description, parameters)
+
+    def _handoff_spec(self, handoff: Any) -> ToolSpec:
+        specs = self._run.reader.specs
+        return specs.spec(handoff.tool_name, handoff.tool_description, handoff.input_json_schema)
 
     def write(self, asked: ModelRequest) -> tuple[Any, dict[str, Any]]:
         """Return the model for a request, and the request for it."""
-        before = self.request()
+        before = self._shown
         specs = {spec.name: spec for spec in asked.tools}
         instructions, items = self._conversation.restore(asked.messages)
         settings = _with_params(self._given["model_settings"], self._params, thaw(asked.params))
@@ -572,10 +602,18 @@ class _ModelCall:
             "system_instructions": instructions,
             "input": items,
             "model_settings": settings,
-            "tools": [_with_spec(tool, specs[tool.name]) for tool in self._given["tools"] if tool.name in specs],
+            "tools": [self._with_spec(tool, specs[tool.name]) for tool in self._given["tools"] if tool.name in specs],
             "handoffs": [each for each in self._given["handoffs"] if each.tool_name in specs],
         }
         return self._model.plain(asked.model if asked.model != self._name else ""), given
+
+    def _with_spec(self, tool: Any, spec: ToolSpec) -> Any:
+        """Return a tool as hooks describe it to the model."""
+        if not isinstance(tool, sdk.FunctionTool) or self._spec(tool) == spec:
+            return tool
+        described = copy.copy(tool)
+        described.description, described.params_json_schema = spec.description, thaw(spec.parameters)
+        return described
 
     def read(self, response: Any) -> ModelResponse:
         """Return a response of the SDK for the hooks."""
@@ -680,19 +718,6 @@ class _ToolFailedError(PlainError):
     """The tool failed, and the SDK made a text for the model of it."""
 
 
-async def _execute(tool: Any, context: Any, arguments: str) -> Any:
-    """Call a tool. Raise its failure with the text that the SDK has for the model; as it is if that ends the run."""
-    context.tool_arguments = arguments
-    bare = set_function_tool_failure_error_function(copy.copy(tool), None)
-    try:
-        return await bare.on_invoke_tool(context, arguments)
-    except Exception as error:
-        text = await maybe_invoke_function_tool_failure_error_function(function_tool=tool, context=context, error=error)
-        if text is None:
-            raise
-        raise _ToolFailedError(text) from error
-
-
 def _shown(output: Any) -> Any:
     """Return what a tool returned for the hooks, with its images and files as attachments."""
     if isinstance(output, list):
@@ -740,20 +765,3 @@ def _with_params(settings: Any, before: Mapping[str, Any], after: Mapping[str, A
     if extra:
         fields["extra_args"] = {**(settings.extra_args or {}), **extra}
     return dataclasses.replace(settings, **fields)
-
-
-def _spec(tool: Any) -> ToolSpec:
-    return ToolSpec(tool.name, getattr(tool, "description", "") or "", getattr(tool, "params_json_schema", {}))
-
-
-def _handoff_spec(handoff: Any) -> ToolSpec:
-    return ToolSpec(handoff.tool_name, handoff.tool_description, handoff.input_json_schema)
-
-
-def _with_spec(tool: Any, spec: ToolSpec) -> Any:
-    """Return a tool as hooks describe it to the model."""
-    if not isinstance(tool, sdk.FunctionTool) or _spec(tool) == spec:
-        return tool
-    described = copy.copy(tool)
-    described.description, described.params_json_schema = spec.description, thaw(spec.parameters)
-    return described

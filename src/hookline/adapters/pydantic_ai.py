@@ -323,6 +323,9 @@ class _HookedStream(StreamedResponse):  # type: ignore[misc]
 class _ModelCall:
     """One call of the model: the request for Hookline, and the response for pydantic-ai."""
 
+    _shown: ModelRequest
+    """The last request for the hooks."""
+
     def __init__(self, run: _Run, model: Any, messages: list[Any], settings: Any, parameters: Any) -> None:
         run.capability._check_native(parameters.native_tools)
         self.run, self.model = run, model
@@ -340,25 +343,27 @@ class _ModelCall:
         """Return the request for the hooks."""
         parameters, choice = self._parameters, self._params.get("tool_choice")
         schema = parameters.output_object.json_schema if parameters.output_object is not None else None
-        return ModelRequest(
+        tools = (*parameters.function_tools, *parameters.output_tools)
+        self._shown = ModelRequest(
             self._conversation.messages,
-            tuple([_spec(tool) for tool in (*parameters.function_tools, *parameters.output_tools)]),
+            tuple(map(self._spec, tools)),
             self.model.model_name,
             response_format=schema,
             tool_choice=choice if isinstance(choice, str) else None,
             params={name: value for name, value in self._params.items() if name != "tool_choice"},
         )
+        return self._shown
 
     def write(self, asked: ModelRequest) -> tuple[list[Any], Any, Any]:
         """Return the request for pydantic-ai."""
-        before = self.request()
+        before = self._shown
         specs = {spec.name: spec for spec in asked.tools}
         instructions, history = self._conversation.restore(asked.messages)
         changes: dict[str, Any] = {}
         if asked.tools != before.tools:
             for kind in ("function_tools", "output_tools"):
                 tools = [tool for tool in getattr(self._parameters, kind) if tool.name in specs]
-                changes[kind] = [_with_spec(tool, specs[tool.name]) for tool in tools]
+                changes[kind] = [self._with_spec(tool, specs[tool.name]) for tool in tools]
         if instructions is not None:
             changes["instruction_parts"] = [pm.InstructionPart(instructions)] if instructions else []
         parameters = dataclasses.replace(self._parameters, **changes) if changes else self._parameters
@@ -370,6 +375,15 @@ class _ModelCall:
             if choice is not None:
                 settings["tool_choice"] = choice
         return history, settings, parameters
+
+    def _spec(self, tool: Any) -> ToolSpec:
+        return self.run.reader.specs.spec(tool.name, tool.description or "", tool.parameters_json_schema)
+
+    def _with_spec(self, tool: Any, spec: ToolSpec) -> Any:
+        """Return a tool as hooks describe it to the model."""
+        if self._spec(tool) == spec:
+            return tool
+        return dataclasses.replace(tool, description=spec.description, parameters_json_schema=thaw(spec.parameters))
 
     def read(self, response: Any) -> ModelResponse:
         """Return a response of pydantic-ai for the hooks."""
@@ -403,17 +417,6 @@ def _text_in(event: Any) -> str | None:
     if event.event_kind == "part_delta" and event.delta.part_delta_kind == "text":
         return event.delta.content_delta or None
     return None
-
-
-def _spec(tool: Any) -> ToolSpec:
-    return ToolSpec(tool.name, tool.description or "", tool.parameters_json_schema)
-
-
-def _with_spec(tool: Any, spec: ToolSpec) -> Any:
-    """Return a tool as hooks describe it to the model."""
-    if _spec(tool) == spec:
-        return tool
-    return dataclasses.replace(tool, description=spec.description, parameters_json_schema=thaw(spec.parameters))
 
 
 # Output functions.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -37,6 +38,7 @@ MAX_HANGS = 3
 
 _BUILT_IN = "hookline.hooks."
 """Hooks of Hookline pass single values to threads, and never all arguments."""
+_WATCH: Any = object()
 _FIRST = 1e9
 """The priority of the watched guards. They come before the recorded ones, whose blocks would end the moment."""
 
@@ -361,7 +363,14 @@ class _Guard:
         self._entry, self._meter = entry, meter
         self._judge = direct_call(entry)
         self._threads = not type(entry.hook).__module__.startswith(_BUILT_IN)
+        self._declared = getattr(entry.hook, "reads_arguments", _WATCH)
+        """The arguments that a rule of a file reads; ``None`` for all. They need not be watched."""
         self._hangs = 0
+
+    def _note_declared(self, arguments: WatchedArguments) -> None:
+        if self._declared is not _WATCH:
+            arguments.read = set(self._declared or ())
+            arguments.whole = self._declared is None
 
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, RuleTimeoutError):
@@ -377,11 +386,13 @@ class _SyncGuard(_Guard):
             return
         watched, arguments = _watched(request)
         result = None
+        noted = noting(arguments, threads=self._threads) if self._declared is _WATCH else nullcontext()
         try:
-            with noting(arguments, threads=self._threads):
+            with noted:
                 result = self._judge(ctx, watched)
         except (Exception, RuleTimeoutError) as error:  # noqa: BLE001 - a failure is counted
             self._failed(error)
+        self._note_declared(arguments)
         self._meter.looked(self._entry, ctx, request.name, arguments, decided=result is not None)
 
 
@@ -391,11 +402,13 @@ class _AsyncGuard(_Guard):
             return
         watched, arguments = _watched(request)
         result = None
+        noted = noting(arguments, threads=self._threads) if self._declared is _WATCH else nullcontext()
         try:
-            with noting(arguments, threads=self._threads):
+            with noted:
                 result = await self._judge(ctx, watched)
         except (Exception, RuleTimeoutError) as error:  # noqa: BLE001 - a failure is counted
             self._failed(error)
+        self._note_declared(arguments)
         self._meter.looked(self._entry, ctx, request.name, arguments, decided=result is not None)
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .._base.text import did_you_mean
-from ..adapters.coding_agents.client import run
+from ..adapters.coding_agents import client
+from ..adapters.coding_agents.command import run
 from ..adapters.coding_agents.options import AGENTS, IDLE, SECONDS, Options
 from .errors import print_note
 from .help import Command
+
+if TYPE_CHECKING:
+    from ..adapters.coding_agents.rules import Rules
 
 EPILOG = """
 Examples:
@@ -22,9 +25,9 @@ Examples:
   echo '{"session_id": "a", "hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": "sudo ls"}}'
       | hookline agent-hook --agent codex rules.py
 
-RULES is FILE.py, FILE.py:name, module:name, the name of a built-in hook, or a hookline.toml. The coding agent runs this
-command for each event: it reads the event from stdin and prints the answer. --print-settings prints what belongs into
-the settings of the agent.
+RULES is FILE.py, FILE.py:name, rules.toml, module:name, the name of a built-in hook, or a hookline.toml. The coding
+agent runs this command for each event: it reads the event from stdin and prints the answer. hookline protect puts it
+into the settings of the agents on this machine, and --print-settings prints what belongs there.
 
 Hooks know the tools of all agents by Hookline's names: shell, read_file, write_file, edit_file, apply_patch,
 list_files, find_text and fetch. Other names stay.
@@ -120,14 +123,20 @@ def agent_hook(
     return 0
 
 
-def _command(options: Options) -> str:
-    """Return the command for the settings: of this program, which need not be on the path of the agent."""
-    program = shutil.which(sys.argv[0]) or sys.argv[0]
-    is_own = os.path.basename(program).startswith("hookline")
-    words = [os.path.abspath(program)] if is_own else [sys.executable, "-P", "-m", "hookline"]
-    words = [shlex.quote(word) for word in (*words, "agent-hook", "--agent", options.agent)]
+def settings_command(options: Options, *, absolute: bool = False) -> str:
+    """Return the command for the settings: of this installation, which need not be on the path of the agent.
+
+    Args:
+        options: the options of the command.
+        absolute: whether rules in the project are named by their full paths too.
+    """
+    entry = os.path.join(os.path.dirname(os.path.abspath(client.__file__)), "entry.py")
+    flags = ("-P",) if options.once else ("-I", "-S")
+    words = [sys.executable, *flags, entry, "agent-hook", "--agent", options.agent]
+    words = [shlex.quote(word) for word in words]
     for rule in options.rules:
-        inside = options.agent == "claude" and rule.startswith(options.folder + os.sep)  # others set no such variable
+        # Other agents set no such variable.
+        inside = not absolute and options.agent == "claude" and rule.startswith(options.folder + os.sep)
         name = rule.removeprefix(options.folder + os.sep) if inside else rule
         words.append(f'"$CLAUDE_PROJECT_DIR"/{shlex.quote(name)}' if inside else shlex.quote(rule))
     for flag, value in (("--sandboxed", options.sandboxed), ("--allow-rewritten", options.allow_rewritten)):
@@ -140,6 +149,15 @@ def _command(options: Options) -> str:
     return " ".join(words)
 
 
+def settings_text(options: Options, rules: Rules, *, absolute: bool = False) -> str:
+    """Return the settings for an agent, in which it calls this program with these rules."""
+    from ..adapters.coding_agents.codecs import codec_of
+
+    # Agents run a call if a hook takes too long, so the agent waits longer than the command does.
+    command = settings_command(options, absolute=absolute)
+    return codec_of(options.agent).settings(command, rules.kinds(), int(options.seconds) + 5)
+
+
 def _print_settings(options: Options) -> None:
     from ..adapters.coding_agents.codecs import codec_of
     from ..adapters.coding_agents.rules import Rules
@@ -148,9 +166,7 @@ def _print_settings(options: Options) -> None:
     codec = codec_of(options.agent)
     ToolMap(codec, options.tools)  # report mistakes now
     found = Rules.load(options.rules)
-    # Agents run a call if a hook takes too long, so the agent waits longer than the command does.
-    settings = codec.settings(_command(options), found.kinds(), int(options.seconds) + 5)
-    sys.stdout.write(settings.rstrip("\n") + "\n")
+    sys.stdout.write(settings_text(options, found).rstrip("\n") + "\n")
     print_note(f"for {codec.title}, put this into {_PLACES[options.agent]}")
     for unused in found.not_called():
         print_note(f"this has no effect in {codec.title}: {unused}")

@@ -26,6 +26,7 @@ GROUPS = {
         "runs": "List and delete runs; resume or unpin durable ones.",
         "halt": "Stop all runs of the project or the fleet at once, until you release them.",
         "keys": "List, add and revoke API keys for hookline serve.",
+        "protect": "Put hooks into the coding agents on this machine, and prove that a denial arrives.",
         "agent-hook": "Protect a session of a coding agent with hooks of Hookline.",
         "mcp-gateway": "Guard MCP servers: hooks judge the calls of their tools, and changed tools are hidden.",
         "mcp-pins": "Show the approved tools of MCP servers, and approve what is new or has changed.",
@@ -44,6 +45,7 @@ GROUPS = {
         "audit": "Verify, show or search audit logs, or create a key pair for signing.",
     },
     "Test rules on recorded runs": {
+        "rules": "Check, test and explain rules that are data, in files such as rules.toml.",
         "backtest": "Show which decisions would differ under other rules.",
         "coverage": "Show which tools and arguments no guard has looked at.",
         "replay": "Replay tapes under other hooks, and show what differs.",
@@ -60,7 +62,7 @@ GROUPS = {
         "trust": "Show a configuration file and the code that it loads, and trust them.",
         "db": "Create, upgrade, check, fill, back up or repair databases; make a key for their encryption.",
         "models": "List, download or remove models.",
-        "doctor": "Check the installation and the shell's sandbox, and ask the configured model for one word.",
+        "doctor": "Check the installation, coding agents, the shell's sandbox and the configured model.",
     },
 }
 """Every command with its summary, in the order of the help page.

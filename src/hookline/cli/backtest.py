@@ -39,10 +39,10 @@ Examples:
   hookline backtest rules.py history/2026-11 --json > november.json
   hookline backtest --merge october.json november.json --html report.html
 
-RULES is FILE.py, FILE.py:name, module:name or the name of a built-in hook. RECORDS are files and folders of records,
-tapes and Parquet files. The hooks in RULES take the place of the recorded hooks with the same names; all others keep
-their recorded decisions. No model and no tool is called, and the rules can neither write files nor use the network,
-unless allowed.
+RULES is FILE.py, FILE.py:name, rules.toml, module:name or the name of a built-in hook. RECORDS are files and folders of
+records, tapes and Parquet files. The hooks in RULES take the place of the recorded hooks with the same names; all
+others keep their recorded decisions. No model and no tool is called, and the rules can neither write files nor use the
+network, unless allowed.
 
 An answer is exact up to and including the first different decision of a run, conditional after it, and a guess if a
 hook read something that was not recorded.

@@ -27,8 +27,8 @@ Examples:
   hookline coverage rules.py
   hookline coverage rules.py records/ --since 30d --fail-if "uncovered_tools > 0"
 
-RULES is FILE.py, FILE.py:name, module:name or the name of a built-in hook. RECORDS are files and folders of records and
-tapes. The guards in RULES are called for each recorded call of a tool. No tool and no model is called.
+RULES is FILE.py, FILE.py:name, rules.toml, module:name or the name of a built-in hook. RECORDS are files and folders of
+records and tapes. The guards in RULES are called for each recorded call of a tool. No tool and no model is called.
 
 Names for --fail-if: uncovered_tools, unread_arguments, undecided_points, tools, calls, runs, moments, skipped, failed.
 

@@ -1,4 +1,4 @@
-"""``hookline doctor``: check the installation, the sandbox of the shell, and the configured model."""
+"""``hookline doctor``: check the installation, coding agents, the sandbox of the shell, and the configured model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Examples:
   hookline doctor
   hookline doctor --model openai:gpt-5-mini
   hookline doctor --no-model
-  hookline doctor --no-model --no-sandbox
+  hookline doctor --no-model --no-sandbox --no-agents
 """
 
 EXTRAS = {
@@ -92,11 +92,23 @@ def doctor(
             show_default=False,
         ),
     ] = True,
+    agents: Annotated[
+        bool,
+        typer.Option(
+            "--agents/--no-agents",
+            help="Look at the hooks of coding agents, or not. [default: look]",
+            show_default=False,
+        ),
+    ] = True,
 ) -> int:
-    """Check the installation and the shell's sandbox, and ask the configured model for one word."""
+    """Check the installation, coding agents, the shell's sandbox and the configured model."""
     print_table(
         ("", "what", "state"), ((_mark(mark), what, state) for mark, what, state in run_checks(config)), keep=("what",)
     )
+    if agents:
+        from .coding_agents import show_agents
+
+        show_agents()
     confined = show_attempts() if try_sandbox else True
     if not ask:
         return 0 if confined else BAD_INPUT

@@ -41,7 +41,7 @@ def hooks(
         list[str] | None,
         typer.Argument(
             metavar="FILE",
-            help="FILE.py, FILE.py:name, module:name or a built-in hook; by default, the configured hooks.",
+            help="FILE.py, FILE.py:name, rules.toml, module:name or a built-in hook; by default, the configured hooks.",
         ),
     ] = None,
     built_in: Annotated[bool, typer.Option("--built-in", help="Show all built-in hooks.")] = False,

@@ -26,11 +26,11 @@ def main() -> None:
     """Run the program with the arguments of this process, then exit."""
     if sys.argv[1:2] == ["agent-hook"]:
         # A coding agent runs this command for every tool call, so it must not wait for the imports of the others.
-        from ..adapters.coding_agents import client, options
+        from ..adapters.coding_agents import command, options
 
         given = options.parse(sys.argv[2:])
         if given is not None:
-            sys.exit(client.run(given))
+            sys.exit(command.run(given))
     startup.begin()
     try:
         import typer  # noqa: F401

@@ -111,7 +111,7 @@ def _newest(
 ) -> Iterator[RunSummary]:
     """Yield the newest runs. Older files are not read once they cannot contain one of them."""
     from ..records.blocks import read_blocks, summarize
-    from ..records.reading import last_written, replaced_of
+    from ..records.reading import PartSummary, last_written, replaced_of
 
     found: list[RunSummary] = []
     files = files_of(named, since)
@@ -123,7 +123,7 @@ def _newest(
         for block in read_blocks(file, account):
             if (since is None or block.info.time >= since) and (not files[file] or block.id in files[file]):
                 found.append(summarize(block, account))
-        replaced = replaced_of((run.run_id, run.time, run.is_over) for run in found)
+        replaced = replaced_of(PartSummary(run.run_id, run.time, run.is_over, run.goes_on) for run in found)
         found = [run for run in found if (run.run_id, run.time) not in replaced]
     chosen = [run for run in found if status is None or run.status == status]
     yield from sorted(chosen, key=lambda run: -run.time)[:number]

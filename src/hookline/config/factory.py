@@ -275,6 +275,8 @@ def _with_defaults(hook: str | DeclaredHook, settings: Settings) -> str | Declar
     defaults = {name: (argument, settings.database) for name, argument in _STORE_ARGUMENTS.items()}
     defaults["SkillEvolverHook"] = "folder", settings.skills
     defaults["SpendingLimit"] = "store", settings.spending_file
+    if parse_reference(declared.use).is_data:
+        defaults[declared.use] = "store", settings.database
     if declared.args.get("path"):
         defaults["AuditLogHook"] = "index", settings.audit_index or ""
     argument, place = defaults.get(declared.use, ("", ""))
@@ -470,14 +472,18 @@ def make_context(
         session: the conversation.
         halts: the stop switch that the runs obey; by default that of the database of runs in the settings.
     """
-    limits = Limits(
-        steps=settings.max_steps,
+    limits = msgspec.structs.replace(limits_of(settings), steps=settings.max_steps)
+    return AgentContext(session=session, limits=limits, halts=halts or halts_of(settings))
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Return the limits of the settings, except that of steps, which only a loop of Hookline has."""
+    return Limits(
         tokens=settings.max_tokens,
         seconds=settings.max_seconds,
         cost=settings.max_cost,
         tool_calls=settings.max_tool_calls,
     )
-    return AgentContext(session=session, limits=limits, halts=halts or halts_of(settings))
 
 
 def find_deps_factory(

@@ -1,4 +1,4 @@
-"""Load hooks and tools from files (``FILE.py``, ``FILE.py:name``) and modules (``module:name``)."""
+"""Load hooks and tools from files (``FILE.py``, ``FILE.py:name``, ``FILE.toml``) and modules (``module:name``)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .._kernel.errors import RegistrationError
 from .._kernel.hook import function_of
 from .._kernel.registry import HookRegistry
 from ..hooks._catalog import BUILTINS, load_builtin
+from ..hooks.shadow_mode import Shadow
 from ..plugins.errors import LoadError
 from ..plugins.files import importable, load_file
 from ..plugins.plugin import Plugin
@@ -88,6 +89,8 @@ def load_tools(items: Iterable[str], home: Path) -> list[Any]:
     tools: list[Any] = []
     for item in items:
         reference = parse_reference(item)
+        if reference.is_data:
+            raise LoadError(f"{item} has rules, not tools: name it in hooks")
         if reference.file is not None and not reference.name:
             module, names = load_file(reference.file)
             found = _find_in_file(module, names, "tools", lambda value: isinstance(value, Tool))
@@ -124,6 +127,9 @@ def load_function(use: str, home: Path) -> Callable[..., Any]:
 
 def source_location(hook: Any) -> str:
     """Return where a hook is defined, as ``file:line``; the name of its class if that is unknown."""
+    hook = hook.hook if isinstance(hook, Shadow) else hook
+    if isinstance(place := getattr(hook, "place", None), str):  # of a rule in a file
+        return place
     target = function_of(hook)
     target = inspect.unwrap(getattr(target, "__func__", target))
     code = getattr(target, "__code__", None)
@@ -143,6 +149,8 @@ def _class_location(kind: Any) -> str:
 
 def _load_hook(declared: DeclaredHook, home: Path) -> list[Any]:
     reference = parse_reference(declared.use)
+    if reference.is_data:
+        return list(_construct(load_builtin("load_rules"), _with_path(declared)))
     if reference.file is not None and not reference.name:
         if declared.args:
             raise LoadError(f"{declared.use}: args need a single hook: name it, as in FILE.py:NAME")
@@ -166,6 +174,11 @@ def _load_hook(declared: DeclaredHook, home: Path) -> list[Any]:
         if not (_is_hook(item) or isinstance(item, Plugin) or (callable(item) and declared.points)):
             raise LoadError(f"{declared.use} is a {type(item).__name__}, not a hook. {_HOOK_HELP}.")
     return values
+
+
+def _with_path(declared: DeclaredHook) -> DeclaredHook:
+    """Return the declaration of a file of rules as one of the function that reads it."""
+    return msgspec.structs.replace(declared, args={**declared.args, "path": declared.use})
 
 
 def _is_hook(value: Any) -> bool:

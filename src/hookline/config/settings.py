@@ -126,7 +126,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     instructions: Annotated[str, KeyInfo("the system prompt", MODEL, "--instructions", "TEXT")] = INSTRUCTIONS
     hooks: Annotated[
         tuple[str | DeclaredHook, ...],
-        KeyInfo("hooks: FILE.py, FILE.py:name, module:name or the name of a built-in hook", WORK, "--hooks", "HOOKS"),
+        KeyInfo(
+            "hooks: FILE.py, FILE.py:name, rules.toml, module:name or the name of a built-in hook",
+            WORK,
+            "--hooks",
+            "HOOKS",
+        ),
     ] = ()
     claude_hooks: Annotated[
         tuple[str, ...],

@@ -345,20 +345,25 @@ def _parse(path: Path, data: bytes) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be read: {error}") from error
 
 
-_FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[^:/\\]+))?")
+_FILE = re.compile(r"(?P<file>.+\.(?:py|toml(?!:)))(?::(?P<name>[^:/\\]+))?")
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """A parsed reference such as ``rules.py:keep_files`` or ``package.rules:Limit``."""
+    """A parsed reference such as ``rules.py:keep_files``, ``rules.toml`` or ``package.rules:Limit``."""
 
     text: str
     file: Path | None = None
     module: str = ""
     name: str = ""
 
+    @property
+    def is_data(self) -> bool:
+        """Whether it names a file of rules as data, and no code."""
+        return self.file is not None and self.file.suffix == ".toml"
+
 
 def parse_reference(text: str) -> Reference:
-    """Parse a reference; without ``.py`` it names a module."""
+    """Parse a reference; without ``.py`` or ``.toml`` it names a module."""
     found = _FILE.fullmatch(text)
     if found:
         return Reference(text, Path(found["file"]).expanduser(), "", found["name"] or "")

@@ -507,6 +507,8 @@ def _references(settings: Mapping[str, Any]) -> list[str]:
 
 def _reference_files(texts: Iterable[str], home: Path) -> Iterator[Path]:
     for reference in map(parse_reference, texts):
+        if reference.is_data:  # rules can only forbid or ask (DESIGN 6.21)
+            continue
         if reference.file is not None:
             if os.path.isfile(reference.file):  # false for a name that is too long, and for a cycle of links
                 yield reference.file

@@ -16,6 +16,7 @@ from ..records.reading import (
     SUFFIXES,
     RecordedRun,
     decode_run,
+    joined,
     last_written,
     raw_lines,
     read_parts,
@@ -95,7 +96,18 @@ def locate_run(name: str, records: Sequence[str | os.PathLike[str]] = ()) -> Loc
     if found is None:
         raise RecordError(f"{file} does not contain the run {id} any more")
     run, notes = found.found
+    if run.info.goes_on and run.depth == 0:
+        run = _with_beginning(run, existing)
     return found._replace(found=Found(run, [*map(str, refused.entries()), *notes]))
+
+
+def _with_beginning(run: RecordedRun, records: Sequence[str | os.PathLike[str]]) -> RecordedRun:
+    """Return a run of a host together with what earlier processes have recorded of it."""
+    files = [file for file in record_files(records) if any(part.id == run.id for part in read_parts(file))]
+    parts = [each for file in files for each in read_runs([file]) if each.id == run.id]
+    parts.sort(key=lambda part: part.info.time)
+    first = max((index for index, part in enumerate(parts) if not part.info.goes_on), default=0)
+    return joined(parts[first:])
 
 
 def _locate(name: str, records: Sequence[str | os.PathLike[str]], refused: Account) -> tuple[Path, str]:
@@ -130,7 +142,7 @@ def _locate(name: str, records: Sequence[str | os.PathLike[str]], refused: Accou
 
 def _is_over(outer: RunLine, file: Path) -> bool:
     """Return whether the record says how an outermost run ended, so that no later one continues it."""
-    return any(is_over for id, _, is_over in read_parts(file) if id == outer.info.ids.run_id)
+    return any(part.is_over for part in read_parts(file) if part.id == outer.info.ids.run_id)
 
 
 def _newest(files: Sequence[Path]) -> str:
@@ -185,12 +197,13 @@ def _last(files: Sequence[Path], records: Sequence[str | os.PathLike[str]], refu
 def _read(file: Path, id: str) -> LocatedRun | None:
     if not file.exists():
         return None
-    account = Account()
+    account, found = Account(), None
     for run in read_runs([file], account=account):
         for each in run.tree():
-            if each.id == id:
-                return LocatedRun(Found(each, list(map(str, account.entries()))), file, run.id)
-    return None
+            if each.id == id:  # the last record of several
+                found = LocatedRun(Found(each, []), file, run.id)
+    notes = list(map(str, account.entries()))
+    return None if found is None else found._replace(found=Found(found.found.run, notes))
 
 
 def _last_of(file: Path) -> LocatedRun:

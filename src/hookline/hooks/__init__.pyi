@@ -53,6 +53,9 @@ from .provenance_guard import ProvenanceGuard as ProvenanceGuard
 from .rate_limit import RateLimitHook as RateLimitHook
 from .response_cache import ResponseCacheHook as ResponseCacheHook
 from .roles import RoleBasedAccessHook as RoleBasedAccessHook
+from .rules import RuleFile as RuleFile
+from .rules import RulesError as RulesError
+from .rules import load_rules as load_rules
 from .safety import SafetyGuardrailHook as SafetyGuardrailHook
 from .schema_retry import SchemaRetryHook as SchemaRetryHook
 from .sensitive_data import SensitiveDataHook as SensitiveDataHook

@@ -14,8 +14,8 @@ from .._kernel.points import POINTS
 _MODULES = {
     "Limits": ("limits", "spending_limit", "rate_limit", "finish_reason"),
     "Safety and access": (
-        "safety", "plan_mode", "approvals", "roles", "path_guard", "egress_guard", "sensitive_data", "injection_guard",
-        "provenance_guard", "terminal_guard", "channel_guard", "strict",
+        "rules", "safety", "plan_mode", "approvals", "roles", "path_guard", "egress_guard", "sensitive_data",
+        "injection_guard", "provenance_guard", "terminal_guard", "channel_guard", "strict",
     ),
     "Context of the model": (
         "context_config", "memory", "notes", "skills", "token_budget", "compaction", "truncation",
@@ -34,7 +34,7 @@ _MODULES = {
 """The modules of the built-in hooks by concern, in display order; ``__init__.pyi`` has the names. Packages that may
 import this one have their full names: their hooks are imported only when they are used."""
 
-_NOT_HOOKS = frozenset(("Compactor", "watch_approvals"))
+_NOT_HOOKS = frozenset(("Compactor", "watch_approvals", "RuleFile", "RulesError"))
 """Public names in these modules that are not hooks."""
 
 _PACKAGE = __name__.rpartition(".")[0]

@@ -225,7 +225,7 @@ class FactObserver(NewFireObserver):
             case ApprovalDecided():
                 self._note_waiting(event, waits=False)
                 took = max(0.0, at - self._asked.pop(event.call_id, at))
-                self._put(fact_of_approval(self.run, at, number, event, took))
+                self._put(_fact_of_approval(self.run, at, number, event, took))
             case ShadowDecided():
                 self._put(
                     RunFact(
@@ -312,13 +312,7 @@ def cleaned(fact: RunFact, redactions: Sequence[Any]) -> RunFact:
     return msgspec.structs.replace(fact, reason=clean_with(redactions, fact.reason), gates=gates)
 
 
-def fact_of_fire(run: ObservedRun, at: float, number: int, fire: FireReport) -> RunFact | None:
-    """Return the fact of a fire outside the loop of a run; ``None`` if no hook was called."""
-    gates = tuple([_gate(call) for call in fire.calls])
-    return _fact_of_fire(run, at, number, fire, gates, deciding_gate(gates) or _NONE) if gates else None
-
-
-def fact_of_approval(run: ObservedRun, at: float, number: int, event: ApprovalDecided, took: float) -> RunFact:
+def _fact_of_approval(run: ObservedRun, at: float, number: int, event: ApprovalDecided, took: float) -> RunFact:
     """Return the fact of a decision about a call."""
     is_denied = event.decision == "denied"
     return RunFact(

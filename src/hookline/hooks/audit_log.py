@@ -284,8 +284,6 @@ class AuditLogHook:
     """
 
     points = _ALWAYS
-    wants_events_outside_runs = True
-    """Whether verdicts and approvals outside of runs are recorded, too, as in ``hookline agent-hook``."""
     watched_in_runs = frozenset({AFTER_LLM, AFTER_TOOL})
     phase = "observe"
     priority = 0

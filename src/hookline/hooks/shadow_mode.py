@@ -103,6 +103,9 @@ class Shadow:
         self.plugin = {entry.point: entry.plugin for entry in entries}
         if (wrap := getattr(hook, "wrap", None)) is not None:
             self.wrap = wrap  # it sees the calls, and cannot affect them
+        for name in ("check_tools", "reads_arguments"):  # of rules in a file
+            if hasattr(hook, name):
+                setattr(self, name, getattr(hook, name))
         self._decisions: deque[ShadowDecided] = deque(maxlen=MAX_DECISIONS)
         self._lock = threading.Lock()
 

@@ -109,6 +109,8 @@ class RunSummary(Frozen, frozen=True):
     runs: int
     size: int
     file: str
+    goes_on: bool = False
+    """Whether an earlier record has the beginning of the run."""
 
     @property
     def is_over(self) -> bool:
@@ -152,6 +154,7 @@ def summarize(block: Block, account: Account) -> RunSummary:
         steps if end is None or not end.status else end.steps,
         size=block.size,
         file=str(block.file),
+        goes_on=block.info.goes_on,
         **counts,
     )
 

@@ -152,6 +152,8 @@ class RunInfo(Frozen, frozen=True, omit_defaults=True):
     call_id: str = ""
     at: float = 0.0
     """Seconds from the start of the outermost run to the start of this one."""
+    goes_on: bool = False
+    """Whether an earlier record of the run has its beginning: the host of the run has asked another process since."""
 
 
 class RunEnd(Frozen, frozen=True, omit_defaults=True):

@@ -195,4 +195,5 @@ def run_info(engine: Any, start: RunStart, hooks: str, outer: int | None) -> fmt
         rules_of(engine.hooks.stack),
         outer=outer,
         call_id=engine.services.call_id,
+        goes_on=engine.goes_on,
     )

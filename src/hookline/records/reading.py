@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
 from .._base.errors import NotInstalledError
 from .._base.frozen import EMPTY, History
 from .._kernel.payloads import ErrorReport, ModelReply, ModelRequest, ToolCallRequest
-from .._kernel.points import POINTS
+from .._kernel.points import AFTER_TOOL, POINTS
 from .._kernel.state import AgentResult
 from .._kernel.values import Ids, Message, ToolSpec
 from .._sensitive.encryption import DataKeyError, open_lines
@@ -441,6 +441,7 @@ class _Ids(msgspec.Struct, frozen=True):
 class _Info(msgspec.Struct, frozen=True):
     ids: _Ids = _Ids()
     time: float = 0.0
+    goes_on: bool = False
 
 
 class _End(msgspec.Struct, frozen=True):
@@ -457,55 +458,70 @@ Part = tuple[str, float]
 """A record of an outermost run: the id of the run, and the time at which the record began."""
 
 
+class PartSummary(NamedTuple):
+    """A record of an outermost run.
+
+    Args:
+        id: the id of the run.
+        began: the time at which the record began.
+        is_over: whether it says how the run ended.
+        goes_on: whether an earlier record has the beginning of the run.
+    """
+
+    id: str
+    began: float
+    is_over: bool
+    goes_on: bool
+
+
 def replaced_parts(files: Iterable[Path]) -> frozenset[Part]:
     """Return the records of runs that a later record of the same run replaces.
 
     A durable run that is resumed is executed again from its start, and so is its record: the last one has everything.
-    An earlier one has no end, or ends because the run was suspended.
+    An earlier one has no end, or ends because the run was suspended. A run of a host goes on in the later record.
     """
     return replaced_of(part for file in files if file.suffix != PARQUET for part in read_parts(file))
 
 
-def replaced_of(parts: Iterable[tuple[str, float, bool]]) -> frozenset[Part]:
-    """Return those of the records that another one replaces. Each has an id, a time, and whether its run is over."""
-    started: dict[str, list[tuple[float, bool]]] = {}
-    for id, began, is_over in parts:
-        if id:
-            started.setdefault(id, []).append((began, is_over))
+def replaced_of(parts: Iterable[PartSummary]) -> frozenset[Part]:
+    """Return those of the records that another one replaces."""
+    started: dict[str, list[PartSummary]] = {}
+    for part in parts:
+        if part.id:
+            started.setdefault(part.id, []).append(part)
     return frozenset(
-        (id, began)
-        for id, found in started.items()
+        (part.id, part.began)
+        for found in started.values()
         if len(found) > 1
-        for began, is_over in found
-        if not is_over and any(later > began for later, _ in found)
+        for part in found
+        if not part.is_over and any(later.began > part.began and not later.goes_on for later in found)
     )
 
 
-def read_parts(file: Path) -> Iterator[tuple[str, float, bool]]:
-    """Yield the records of outermost runs in a file: id, time, and whether the run is over."""
-    part: tuple[str, float] | None = None
-    is_over = False
+def read_parts(file: Path) -> Iterator[PartSummary]:
+    """Yield the records of outermost runs in a file."""
+    part: PartSummary | None = None
     with suppress(OSError, fmt.RecordError, NotInstalledError):  # those who read its moments report it
         for _, line in raw_lines(file, Account()):
             with suppress(*INVALID):
                 if line.startswith(TREE):
                     if part is not None:
-                        yield *part, is_over
-                    part, is_over = None, False
+                        yield part
+                    part = None
                     info = _decode_start(line)[2]
-                    part = info.ids.run_id, info.time
-                elif line.startswith(_TREE_END):
-                    is_over = bool(_decode_tree_end(line)[2].status)
+                    part = PartSummary(info.ids.run_id, info.time, False, info.goes_on)
+                elif line.startswith(_TREE_END) and part is not None:
+                    part = part._replace(is_over=bool(_decode_tree_end(line)[2].status))
     if part is not None:
-        yield *part, is_over
+        yield part
 
 
 def read_runs(paths: Paths, *, since: float | None = None, account: Account | None = None) -> Iterator[RecordedRun]:
     """Yield the outermost runs of records, one at a time, each with its moments and nested runs.
 
-    A run that was resumed is yielded once, from its last record. Lines that cannot be read are skipped and counted in
-    ``account``; so are files of a newer format, and tapes of
-    another version of their format.
+    A run that was resumed is yielded once, from its last record. One of a host is yielded once for each process that
+    the host has asked: see :func:`joined`. Lines that cannot be read are skipped and counted in ``account``; so are
+    files of a newer format, and tapes of another version of their format.
 
     Args:
         paths: files, and folders that are searched at any depth.
@@ -610,6 +626,31 @@ def _add(run: RecordedRun, line: fmt.MomentLine, account: Account, number: int) 
         account.skip(run.file, "the payload of the moment cannot be read", number)
         return
     run.moments.append(moment)
+
+
+def joined(parts: Sequence[RecordedRun]) -> RecordedRun:
+    """Return one run for the records of a run of a host, oldest first: each process has recorded a part."""
+    whole = parts[0]
+    for part in parts[1:]:
+        positions = 1 + max((moment.position for run in whole.tree() for moment in run.moments), default=-1)
+        number, seconds = 1 + max(run.number for run in whole.tree()), part.info.time - whole.info.time
+        for run in part.tree():
+            run.number += number
+            run.info = run.info.replace(at=run.info.at + seconds)
+            for moment in run.moments:
+                line = moment.line
+                moment.line = msgspec.structs.replace(line, n=line.n + positions, at=line.at + seconds)
+                moment.position = moment.line.n
+        for moment in part.moments:
+            moment.run = whole
+        whole.moments += part.moments
+        whole.nested += part.nested
+        whole.labels += part.labels
+        whole.hooks, whole.end = part.hooks, part.end
+        if part.end is not None and part.end.status:
+            calls = sum(moment.point == AFTER_TOOL for moment in whole.moments)
+            whole.end = part.end.replace(tool_calls=calls, elapsed=part.end.elapsed + seconds)
+    return whole
 
 
 def _finished(runs: Mapping[int, RecordedRun]) -> Iterator[RecordedRun]:

@@ -19,6 +19,7 @@ from .audit.verify import AuditReport as AuditReport
 from .audit.verify import verify_audit as verify_audit
 from .blackboard import Blackboard as Blackboard
 from .blackboard import DatabaseBlackboard as DatabaseBlackboard
+from .calls import CallStore as CallStore
 from .errors import StoreError as StoreError
 from .facts import Gate as Gate
 from .facts import ObservedRun as ObservedRun

@@ -57,6 +57,19 @@ def default_spending_path(project: str | os.PathLike[str]) -> Path:
     return user_folder("data") / f"spending-{project_name(project)}.db"
 
 
+def default_calls_path(project: str | os.PathLike[str]) -> Path:
+    """Return path of the calls of callers in a project, beside its run store (:func:`default_runs_path`).
+
+    Args:
+        project: folder of the project.
+
+    Example::
+
+        default_calls_path("/srv/shop")  # ~/.local/share/hookline/calls-shop-7d4c1a90b2.db
+    """
+    return user_folder("data") / f"calls-{project_name(project)}.db"
+
+
 def default_audit_path(project: str | os.PathLike[str]) -> Path:
     """Return path of the audit log of a project, beside its run store (:func:`default_runs_path`).
 

@@ -639,7 +639,9 @@ class RunStore:
 
         def write(db: Connection) -> None:
             insert(db, "runs", _COLUMNS, rows, _OBSERVED_ROW)
-            self._facts.write(db, _since_first_start(db, facts))
+            known = _since_first_start(db, facts)
+            self._facts.write(db, known)
+            _count_earlier_calls(db, [new.run.run_id for new, old in zip(known, facts, strict=True) if new.at < old.at])
 
         return write
 
@@ -1272,6 +1274,15 @@ def _since_first_start(db: Connection, facts: Sequence[RunFact]) -> list[RunFact
         else fact
         for fact in facts
     ]
+
+
+def _count_earlier_calls(db: Connection, run_ids: Sequence[str]) -> None:
+    """Count the tool calls of runs that have ended in another process than they began in, which knows only its own."""
+    for id, numbers in progress_of(db, map(storable, run_ids)).items():
+        db.execute(
+            "UPDATE runs SET tool_calls = ? WHERE run_id = ? AND transport = '' AND tool_calls < ?",
+            (numbers.tool_calls, id, numbers.tool_calls),
+        )
 
 
 def ended_run(run: RunRecord) -> RunFact:

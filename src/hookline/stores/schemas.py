@@ -27,6 +27,7 @@ STORES = (
     "skills",
     "blackboard",
     "spending",
+    "calls",
 )
 """Modules of stores with tables."""
 

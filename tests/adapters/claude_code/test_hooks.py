@@ -80,6 +80,46 @@ def test_the_reason_of_exit_code_2_is_that_of_the_json_or_else_stderr(stdout, st
     assert answer(code=2, stdout=stdout, stderr=stderr).reason == reason
 
 
+HOOKIFY = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny"}}
+"""The denial of Anthropic's plugin hookify, which says why only in ``systemMessage``."""
+
+
+@pytest.mark.parametrize("decision", ["deny", "ask", "defer"])
+def test_a_decision_without_a_reason_has_the_message_for_the_user_as_its_reason(decision):
+    output = {"hookSpecificOutput": {**HOOKIFY["hookSpecificOutput"], "permissionDecision": decision}}
+    assert answer(stdout=json.dumps({**output, "systemMessage": "Use uv."})).reason == "Use uv."
+    own = {**output["hookSpecificOutput"], "permissionDecisionReason": "No."}
+    assert answer(stdout=json.dumps({"hookSpecificOutput": own, "systemMessage": "Use uv."})).reason == "No."
+
+
+def test_a_block_without_a_reason_has_the_message_for_the_user_as_its_reason():
+    text = json.dumps({"decision": "block", "systemMessage": "Use uv."})
+    assert answer(stdout=text).reason == "Use uv."
+    assert answer(code=2, stdout=text).reason == "Use uv."
+    assert answer(code=2, stdout=text, stderr="by stderr").reason == "by stderr"
+
+
+def test_a_message_for_the_user_is_no_reason_of_a_permission():
+    allow = {"hookSpecificOutput": {**HOOKIFY["hookSpecificOutput"], "permissionDecision": "allow"}}
+    assert answer(stdout=json.dumps({**allow, "systemMessage": "Use uv."})).reason == ""
+    assert answer(stdout='{"systemMessage": "Use uv."}').reason == ""
+
+
+def test_the_model_reads_why_hookify_denied_a_call_or_a_result(project):
+    message = "**[no-pip]**\nUse uv."
+    event = "'hookEventName': data['hook_event_name'], 'permissionDecision': 'deny'"
+    project.python(
+        "PreToolUse", f"print(json.dumps({{'hookSpecificOutput': {{{event}}}, 'systemMessage': {message!r}}}))"
+    )
+    result = project.run([call("shell", command="touch made"), "Ok."])
+    assert (result.steps[0].outcomes, texts(project.model)[-1]) == (("blocked",), message)
+    assert not (project.folder / "made").exists()
+    project.settings["hooks"]["PostToolUse"] = project.settings["hooks"].pop("PreToolUse")
+    project.run([call("shell", command="echo secret"), "Ok."])
+    assert "Use uv." in texts(project.model)[-1]
+    assert "secret" not in str(texts(project.model)[2:])
+
+
 def test_json_decides_with_another_exit_code_too():
     assert answer(code=1, stdout='{"decision": "block", "reason": "No."}').blocked
 

@@ -22,7 +22,7 @@ def places(tmp_path, monkeypatch):
     """The folders of all levels; a function writes the settings of one."""
     home, work, policy = tmp_path / "home", tmp_path / "work", tmp_path / "etc" / "managed-settings.json"
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr(settings, "managed_file", lambda: policy)
+    monkeypatch.setattr(settings, "MANAGED", str(policy))
     files = {
         "user": home / ".claude" / "settings.json",
         "project": work / ".claude" / "settings.json",

@@ -338,15 +338,51 @@ async def test_an_expanded_prompt_is_judged_like_a_typed_one():
     assert (await host.send(event))[0]["decision"] == "block"
 
 
-@pytest.mark.parametrize("name", ["beforeShellExecution", "beforeMCPExecution"])
-async def test_cursor_asks_its_user_where_it_can(name):
+async def test_cursor_asks_its_user_about_commands_and_ignores_a_question_about_an_mcp_tool():
     @guard(BEFORE_TOOL)
     def asks(ctx, request):
         return HookResult.ask("May it run?")
 
-    fields = {"command": "ls"} if name == "beforeShellExecution" else {"tool_name": "search", "tool_input": "{}"}
-    found, _ = await Host("cursor", asks).send({**CURSOR, "hook_event_name": name, **fields})
+    host = Host("cursor", asks)
+    found, _ = await host.send({**CURSOR, "hook_event_name": "beforeShellExecution", "command": "ls"})
     assert found == {"permission": "ask", "user_message": "May it run?"}
+    fields = {"tool_name": "search", "tool_input": "{}"}
+    found, _ = await host.send({**CURSOR, "hook_event_name": "beforeMCPExecution", **fields})
+    assert found["permission"] == "deny"
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "changed", "is_applied"),
+    [
+        ("Shell", {"command": "ls", "cwd": "/shop"}, {"command": "touch copy"}, True),
+        ("Write", {"file_path": "a", "content": "b"}, {"path": "copy"}, True),
+        ("Write", {"file_path": "a", "content": "b"}, {"content": "copy"}, False),
+        ("Grep", {"pattern": "a", "file_path": "."}, {"text": "copy"}, True),
+        ("Grep", {"pattern": "a", "file_path": "."}, {"glob": "!.env"}, False),
+        ("MCP:search", {"word": "a"}, {"word": "copy", "limit": 1}, True),
+        ("MCP:search", {"word": "a"}, {"word": None}, False),
+    ],
+)
+async def test_cursor_gets_a_change_only_if_it_applies_it(tool, given, changed, is_applied):
+    @hook(BEFORE_TOOL)
+    def changes(ctx, request):
+        arguments = {**request.arguments, **changed}
+        return request.replace(arguments={name: value for name, value in arguments.items() if value is not None})
+
+    event = {**CURSOR, "hook_event_name": "preToolUse", "tool_name": tool, "tool_input": given}
+    outcome, found = await Host("cursor", changes).call(event)
+    assert outcome == ("runs" if is_applied else "denied")
+    assert ("copy" in str(found)) == is_applied
+
+
+@pytest.mark.parametrize(("tool", "more"), [("Grep", {"pattern": "key"}), ("List", {}), ("Read", {}), ("Delete", {})])
+async def test_a_path_guard_sees_which_file_cursor_means(tool, more, tmp_path):
+    host = Host("cursor", PathGuard(tmp_path, write=True))
+    event = {**CURSOR, "hook_event_name": "preToolUse", "tool_name": tool, "cwd": str(tmp_path)}
+    assert (await host.call({**event, "tool_input": {"file_path": "/etc", **more}}))[0] == "denied"
+    if tool != "Delete":
+        (tmp_path / "a").touch()
+        assert (await host.call({**event, "tool_input": {"file_path": str(tmp_path / "a"), **more}}))[0] == "runs"
 
 
 async def test_a_result_of_an_mcp_server_is_replaced_as_text():
@@ -393,7 +429,8 @@ async def test_a_reason_to_go_on_that_comes_back_as_a_prompt_belongs_to_the_same
     for _ in range(5):
         found, reason = await host.send(stop_event(agent))
         kept.append(reason or found.get("reason"))
-        await host.send(prompt_event(agent, (reason or "The tests fail.").strip()))
+        if kept[-1]:
+            await host.send(prompt_event(agent, kept[-1].strip()))
     assert [bool(each) for each in kept] == [True, True, True, False, False]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from hookline.adapters.coding_agents import client
 from hookline.stores import RunStore
 from tests.cases import each_case
 from tests.waiting import block_until
@@ -28,7 +29,7 @@ SECRET = "AKIA" + "IOSFODNN7EXAMPLQ"
 RULES = """
 import os
 from hookline import AgentContext, HookResult, guard, hook, observer
-from hookline.hooks import PathGuard, SensitiveDataHook, TerminalGuard, ToolCallsLimitHook
+from hookline.hooks import PathGuard, SensitiveDataHook, StepsLimitHook, TerminalGuard
 from hookline.points import (
     AFTER_TOOL, APPROVAL_REQUESTED, BEFORE_COMPACTION, BEFORE_PROMPT_BUILD, BEFORE_STEP, BEFORE_TOOL, ON_RUN_START,
     ON_STOP,
@@ -42,7 +43,7 @@ hooks = [
     TerminalGuard(".", allow=["touch *", "git push *"], ask=["git push *"]),
     PathGuard(".", write=True),
     SensitiveDataHook(),
-    ToolCallsLimitHook(1),
+    StepsLimitHook(1),
 ]
 
 
@@ -129,6 +130,11 @@ def never_called(ctx, step): ...
 """
 
 
+ENTRY = str(Path(client.__file__).with_name("entry.py"))
+LEAN = [sys.executable, "-I", "-S", ENTRY, "agent-hook"]
+"""The command as printed settings have it."""
+
+
 class ClaudeCode:
     """Calls the command as Claude Code does, and runs a tool only if the answer allows it."""
 
@@ -142,7 +148,7 @@ class ClaudeCode:
     def call(self, data: bytes, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
         """Run the command with this input."""
         return subprocess.run(
-            [sys.executable, "-P", "-m", "hookline", "agent-hook", "--agent", self.agent, *self.options],
+            [*LEAN, "--agent", self.agent, *self.options],
             input=data,
             capture_output=True,
             cwd=cwd or self.folder,
@@ -235,22 +241,6 @@ def claude(place, request):
     """A session of Claude Code of its own."""
     place.session = request.node.name.replace("/", "-")
     return place
-
-
-@pytest.fixture
-def new(tmp_path):
-    """Make a project with its own rules."""
-    made = []
-
-    def make(rules: str, *options: str, name: str = "rules.py") -> ClaudeCode:
-        (tmp_path / name).write_text(rules)
-        tmp_path.chmod(0o755)
-        made.append(ClaudeCode(tmp_path, Path(tempfile.mkdtemp(prefix="hl")), *options, rules=name))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
 
 
 NO_SUDO = """
@@ -618,7 +608,7 @@ def test_state_lasts_from_one_prompt_to_the_next_and_sessions_do_not_share_it(cl
 def test_the_user_learns_what_has_no_effect(claude):
     message = claude.send("SessionStart", source="startup")["systemMessage"]
     assert "never_called at before_step" in message
-    assert "the limits of ToolCallsLimitHook" in message
+    assert "the limit of steps of StepsLimitHook" in message
 
 
 @pytest.mark.parametrize("event", ["Notification", "SubagentStart", "SessionEnd"])
@@ -830,6 +820,15 @@ def test_an_unused_process_ends(new):
     claude = new(NO_SUDO, "--idle", "1")
     assert claude.bash("sudo true") == "deny"
     (pid,) = claude.pids()
+    block_until(lambda: not _is_running(pid))
+    assert claude.sockets() == []
+
+
+def test_a_process_ends_when_its_project_is_gone(new):
+    claude = new(NO_SUDO)
+    assert claude.bash("sudo true") == "deny"
+    (pid,) = claude.pids()
+    shutil.rmtree(claude.folder)
     block_until(lambda: not _is_running(pid))
     assert claude.sockets() == []
 
@@ -1092,14 +1091,13 @@ while True:
 """
 
 
-def test_another_version_or_installation_has_a_process_of_its_own(monkeypatch):
-    from hookline._base import package
-    from hookline.adapters.coding_agents.options import Options
+def test_another_version_or_installation_has_a_process_of_its_own(monkeypatch, tmp_path):
+    from hookline.adapters.coding_agents import options
 
-    before = Options("claude", ["rules.py"]).identity()
-    assert Options("claude", ["rules.py"]).identity() == before
-    monkeypatch.setattr(package, "__version__", "0.0.1")
-    assert Options("claude", ["rules.py"]).identity() != before
+    before = options.Options("claude", ["rules.py"]).identity()
+    assert options.Options("claude", ["rules.py"]).identity() == before
+    monkeypatch.setattr(options, "__file__", shutil.copy(options.__file__, tmp_path))
+    assert options.Options("claude", ["rules.py"]).identity() != before
     monkeypatch.undo()
-    monkeypatch.setattr(sys, "prefix", "/elsewhere")
-    assert Options("claude", ["rules.py"]).identity() != before
+    monkeypatch.setattr(sys, "executable", "/elsewhere")
+    assert options.Options("claude", ["rules.py"]).identity() != before

@@ -9,7 +9,7 @@ from hookline._kernel.registry import HookRegistry
 from hookline.adapters.coding_agents.codecs import codec_of
 from hookline.adapters.coding_agents.judge import Judge
 from hookline.adapters.coding_agents.rules import Rules
-from hookline.hooks import AuditLogHook
+from hookline.hooks import AuditLogHook, ObservabilityHook
 from hookline.points import APPROVAL_REQUESTED
 from hookline.stores import RunStore, run_stats
 
@@ -47,13 +47,16 @@ class Agent:
 
     def __init__(self, folder, fields):
         self.store, registry = RunStore(folder / "runs.db"), HookRegistry()
-        registry.extend([judge, rewrite, approver])
-        self.judge, self.fields = Judge(Rules(registry, projects=[self.store]), codec_of("claude")), fields
+        self.list = ObservabilityHook(self.store)
+        registry.extend([judge, rewrite, approver, self.list])
+        self.judge, self.fields = Judge(Rules(registry), codec_of("claude")), fields
 
     async def call(self, command, tool="Bash"):
         fields = {"hook_event_name": "PreToolUse", "tool_name": tool, "tool_use_id": "call_1", "prompt_id": "prompt_1"}
         event = self.fields | fields | {"tool_input": {"command": command}}
-        return await self.judge.answer(VARIABLES, json.dumps(event).encode())
+        answer = await self.judge.answer(VARIABLES, json.dumps(event).encode())
+        assert self.list.flush(10)
+        return answer
 
     def refused(self):
         """What the list of refusals says, and the reasons of the statistics."""
@@ -68,7 +71,7 @@ class Agent:
         ("Frobnicate", "x", ("agent-hook", "block", "Frobnicate", "No guard knows the tool Frob")),
         ("Bash", "asked", ("", "denied", "shell", "May it run?\nThis needs an ap")),
         ("Bash", "asked denied", ("anna", "denied", "shell", "Not on a Friday.")),
-        ("Bash", "asked waits", ("", "denied", "shell", "Nobody has approved this cal")),
+        ("Bash", "asked waits", ("approver", "denied", "shell", "Nobody has approved this cal")),
         ("Bash", "changed", ("agent-hook", "block", "shell", "A hook changed this call, an")),
     ],
 )  # fmt: skip
@@ -125,10 +128,10 @@ async def test_the_audit_log_has_what_prevented_a_call(tmp_path, tool, command, 
     audit = AuditLogHook(tmp_path / "audit.jsonl")
     agent.judge.rules.registry.register(audit)
     if not has_runs:
-        agent.judge.rules.projects = ()
+        agent.judge.rules.registry.unregister(agent.list)
     await agent.call(command, tool)
     assert audit.flush(10)
     records = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    found = [each for each in records if each.get("run_id") == "prompt_1"]
-    last = found[-1]
+    last = [each for each in records if each["type"] in ("verdict", "approval")][-1]
+    assert last["run_id"] == "prompt_1"
     assert (last["type"], last.get("decision") or last.get("verb")) == expected

@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from hookline import HookRegistry
-from hookline.adapters.claude_code.protocol import ToolMap
+from hookline.adapters.claude_code.protocol import ClaudeToolNames
 from hookline.adapters.coding_agents.codecs import codec_of
 from hookline.adapters.coding_agents.judge import Judge
 from hookline.adapters.coding_agents.rules import Rules
+from hookline.hooks import ObservabilityHook
 from hookline.stores import RunStore, run_stats
 
 from ..build import TASK, Scene
@@ -42,17 +43,19 @@ class ClaudeHook(Door):
     async def tell(self, vector: Vector, folder: Path) -> Story:
         scene = Scene(vector, folder)
         claude = ClaudeCode(scene, self.rules)
-        self.rules.registry.extend(scene.hooks)
         with closing(RunStore(folder / "runs.db")) as store:
-            self.rules.projects = (store,)
+            listing = ObservabilityHook(store)
+            hooks = [*scene.hooks, listing]
+            self.rules.registry.extend(hooks)
             try:
                 await claude.run()
             except StoppedError:
                 pass
             finally:
-                self.rules.projects = ()
-                for hook in scene.hooks:
+                await claude.judge.close()
+                for hook in hooks:
                     self.rules.registry.unregister(hook)
+            assert listing.flush(10)
             refused = [
                 Refusal(each.hook, each.point, each.verb, each.tool, each.reason)
                 for each in run_stats(store).refusals
@@ -67,7 +70,7 @@ class ClaudeCode:
 
     def __init__(self, scene: Scene, rules: Rules) -> None:
         self.scene = scene
-        self.tools = ToolMap(TOOLS)
+        self.tools = ClaudeToolNames(TOOLS)
         self.judge = Judge(rules, codec_of("claude"), CHANGES, allow_rewritten=True)
         self.heard = ""
 

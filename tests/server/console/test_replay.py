@@ -57,12 +57,20 @@ def agent(folder, *hooks):
 
 
 @asynccontextmanager
-async def recorded(folder, tasks=("the letter box", "the cellar", "the roof"), *, rules=STRICT, tapes=False, scopes=()):
+async def recorded(
+    folder,
+    tasks=("the letter box", "the cellar", "the roof"),
+    *,
+    rules=STRICT,
+    tapes=False,
+    scopes=(),
+    name="strict.py",
+):
     """A browser at the console of a server with recorded runs and rules; the ids of the runs."""
-    (folder / "strict.py").write_text(rules)
+    (folder / name).write_text(rules)
     kept = TapeHook(folder / "tapes") if tapes else RecordHook(folder / "records")
     options = {"tapes": folder / "tapes"} if tapes else {}
-    async with console(folder, agent(folder, kept), rules=["strict.py"], **options) as made:
+    async with console(folder, agent(folder, kept), rules=[name], **options) as made:
         async with made.logged_in("read", "run", "admin") as admin:
             ids = [(await admin.post("/runs", json={"task": task, "wait": 30})).json()["id"] for task in tasks]
             if not scopes:
@@ -95,6 +103,26 @@ async def test_the_calls_about_which_other_rules_decide_differently_are_listed_b
         assert found["result"]["hooks"] == ["careful"]
         assert found["result"]["headline"].startswith("2 of 3 runs would differ")
         assert (tmp_path / "executed").read_text() == before
+
+
+AS_DATA = """
+[[rules]]
+name = "careful"
+tools = "sweep"
+when = "call.arguments.path.contains('letter') || call.arguments.path.contains('cellar')"
+then = "block"
+message = "Not there."
+"""
+
+
+async def test_rules_without_code_can_be_tried(tmp_path):
+    pytest.importorskip("cel_expr_python", reason="rules need: pip install 'hookline[rules]'")
+    async with recorded(tmp_path, rules=AS_DATA, name="rules.toml") as (browser, ids):
+        found = await tried(browser, ids, "rules.toml")
+        assert found["status"] == "done", found
+        letter, cellar, roof = found["result"]["runs"]
+        assert [each["now"] for each in letter["differences"]] == ["blocked by careful: Not there."]
+        assert (cellar["different"], roof["different"]) == (1, 0)
 
 
 async def test_the_table_is_that_of_the_command(tmp_path):

@@ -104,7 +104,8 @@ def read_answer(handler: Handler, ran: Ran) -> HandlerAnswer:
     output, problem, is_json = _decode(handler.event, ran.stdout)
     errors = ran.stderr.strip()
     if ran.code == BLOCKED:  # even if its JSON says something else
-        reason = (output and _reason(output)) or errors or f"Blocked by the hook {handler.label}."
+        message = output and output.system_message
+        reason = (output and _reason(output)) or errors or message or f"Blocked by the hook {handler.label}."
         return HandlerAnswer(handler=handler, blocked=True, reason=_cut(reason), output=output or _NO_OUTPUT)
     if output is not None:
         return _from_output(handler, output)
@@ -189,8 +190,9 @@ def _decode(event: str, text: str) -> tuple[HookOutput | None, str, bool]:
     named = output.hook_specific_output
     if named is not None and named.hook_event_name != event:
         return None, f"its hookSpecificOutput is for {named.hook_event_name!r:.80}", True
-    problem = _misplaced(event, found)
-    return (None, problem, True) if problem else (output, "", True)
+    if problem := _misplaced(event, found):
+        return None, f"{problem}. {output.system_message or ''}".strip(), True
+    return output, "", True
 
 
 def _meant(name: str) -> tuple[str, tuple[Any, ...]] | None:
@@ -242,7 +244,11 @@ def _from_output(handler: Handler, output: HookOutput) -> HandlerAnswer:
     specific = output.hook_specific_output
     context = specific.additional_context if specific is not None else ""
     blocked = output.decision == "block"
-    reason = _reason(output) or (f"Blocked by the hook {handler.label}." if blocked else "")
+    reason = _reason(output)
+    if not reason and (blocked or (specific is not None and specific.permission_decision in ("deny", "ask", "defer"))):
+        reason = output.system_message or ""  # some hooks, as those of hookify, tell only the user why
+    if not reason and blocked:
+        reason = f"Blocked by the hook {handler.label}."
     return HandlerAnswer(
         handler=handler, blocked=blocked, reason=_cut(reason), context=_cut(context or ""), output=output
     )

@@ -46,7 +46,7 @@ from ...plugins.trust import check_file
 from .answers import Answers, HandlerAnswer, failed, not_understood, read_answer, read_reply
 from .errors import ClaudeHookError
 from .processes import MAX_OUTPUT, Ran, Script, read_variables, shell_argv
-from .protocol import BatchCall, HookInput, ToolMap, encode
+from .protocol import BatchCall, ClaudeToolNames, HookInput, encode
 from .settings import Handler, OnFailure, project_of, read_settings
 from .tools import Translator, response_of, result_of
 from .transcript import Transcript
@@ -238,7 +238,7 @@ class ClaudeHooks:
             register_own_file(self, OwnFile(str(path), what))
             if path.parent.name == ".claude":
                 register_own_file(self, OwnFile(str(path.parent), what, is_folder=True))
-        self._translator = Translator(ToolMap(tools), self.folder, tools or ())
+        self._translator = Translator(ClaudeToolNames(tools), self.folder, tools or ())
         self._by_event: dict[str, tuple[Handler, ...]] = {}
         for handler in self.handlers:
             self._by_event[handler.event] = (*self._by_event.get(handler.event, ()), handler)

@@ -153,12 +153,12 @@ If several of their tools are the same one of ours, the first of them is the nam
 """
 
 
-class ToolMap:
+class ClaudeToolNames:
     """Translates names and arguments of tool calls in both directions.
 
     Example::
 
-        tools = ToolMap({"Bash": "terminal", "Read": {"name": "open", "arguments": {"file_path": "file"}}})
+        tools = ClaudeToolNames({"Bash": "terminal", "Read": {"name": "open", "arguments": {"file_path": "file"}}})
         tools.to_hookline("Bash", {"command": "ls"})     # ("terminal", {"command": "ls"})
         tools.to_claude("open", {"file": "a.txt"})       # ("Read", {"file_path": "a.txt"})
 

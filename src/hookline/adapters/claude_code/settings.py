@@ -10,7 +10,6 @@ import json
 import os
 import re
 import stat
-import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +22,7 @@ from ..._kernel.errors import RegistrationError
 from ..._net.urls import UrlError, parse_url
 from ...config.trust import command_scripts, with_imports
 from ...plugins.trust import check_file
+from ..coding_agents.codecs.claude import MANAGED
 from .matching import Matcher, Rule
 from .protocol import EVENTS
 
@@ -127,13 +127,6 @@ class ClaudeSettings(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys(script for handler in self.handlers for script in handler.scripts))
 
 
-def managed_file() -> Path:
-    """Return the path of the settings of an organisation."""
-    if sys.platform == "darwin":
-        return Path("/Library/Application Support/ClaudeCode/managed-settings.json")
-    return Path("/etc/claude-code/managed-settings.json")
-
-
 def find_files(places: Iterable[str | os.PathLike[str]]) -> list[SettingsFile]:
     """Return the settings files of these places, those with the lowest precedence first.
 
@@ -158,7 +151,7 @@ def find_files(places: Iterable[str | os.PathLike[str]]) -> list[SettingsFile]:
             SettingsFile(Path.home() / ".claude" / "settings.json", "user"),
             SettingsFile(own / "settings.json", "project"),
             SettingsFile(own / "settings.local.json", "local"),
-            SettingsFile(managed_file(), "managed"),
+            SettingsFile(Path(MANAGED), "managed"),
         ]
         existing = [each for each in candidates if _is_file(each.path)]
         if not existing:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..._base.frozen import thaw
 from ..._run.events import log
-from .protocol import ToolMap
+from .protocol import ClaudeToolNames
 
 _PATHS = ("file_path", "notebook_path")
 
@@ -23,7 +23,7 @@ class Translator:
             others with the name of one of our tools are not.
     """
 
-    def __init__(self, names: ToolMap, folder: str, given: Collection[str] = ()) -> None:
+    def __init__(self, names: ClaudeToolNames, folder: str, given: Collection[str] = ()) -> None:
         self._names, self._folder = names, folder
         self._known = {entry.hookline for entry in names}
         self._given = {entry.hookline for entry in names if entry.claude in given}

@@ -1,13 +1,15 @@
 """The options of ``hookline agent-hook``, and what the command and its resident process must agree on.
 
-Every call imports this module, so it imports next to nothing.
+Every call imports this module, without the packages of the installation and in little time. So it uses what is built
+into Python: not even ``os`` and ``__future__``.
 """
 
-from __future__ import annotations
-
-import os
-import socket
 import sys
+
+if sys.platform == "win32":
+    import nt as system
+else:
+    import posix as system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +33,14 @@ _FOLDERS = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR", "QWEN_PROJECT_DIR")
 
 def environment() -> str:
     """Return what the environment of this call says about the agent that made it."""
-    return "\0".join(os.environ.get(name, "") for name in _VARIABLES)
+    return "\0".join(map(variable, _VARIABLES))
+
+
+def variable(name: str) -> str:
+    """Return a variable of the environment; empty if it is not set."""
+    if (loaded := sys.modules.get("os")) is not None:
+        return str(loaded.environ.get(name, ""))
+    return system.environ.get(name.encode(), b"").decode(sys.getfilesystemencoding(), "surrogateescape")
 
 
 class Options:
@@ -52,8 +61,8 @@ class Options:
     def __init__(
         self,
         agent: str,
-        rules: Sequence[str],
-        tools: Sequence[str] = (),
+        rules: "Sequence[str]",
+        tools: "Sequence[str]" = (),
         *,
         sandboxed: bool = False,
         allow_rewritten: bool = False,
@@ -62,37 +71,47 @@ class Options:
         once: bool = False,
     ) -> None:
         self.agent = agent
-        self.folder = next(filter(None, map(os.environ.get, _FOLDERS)), None) or _working_folder()
-        self.rules, self.tools = [self._absolute(each) for each in rules], list(tools)
+        self.folder = next(filter(None, map(variable, _FOLDERS)), None) or _working_folder()
+        self.given, self.tools = list(rules), list(tools)
+        """The rules as they were given, without the work of finding their paths, and the changes of tools."""
         self.sandboxed, self.allow_rewritten = sandboxed, allow_rewritten
         self.seconds, self.idle = seconds, idle
-        self.once = once or not hasattr(socket, "AF_UNIX") or not hasattr(os, "fork")
+        self.once = once or not hasattr(system, "fork")
+
+    @property
+    def rules(self) -> list[str]:
+        """The rules. A file has its absolute path. It is in the project: an agent may change the working folder."""
+        return [self._absolute(each) for each in self.given]
 
     def _absolute(self, rule: str) -> str:
-        """Return a file by its absolute path. It is in the project: an agent may change the working folder."""
+        import os
+
         name, colon, rest = rule.partition(":")
         is_file = name.endswith((".py", ".toml"))
         return f"{os.path.normpath(os.path.join(self.folder, name))}{colon}{rest}" if is_file else rule
 
-    def identity(self) -> str:
-        """Return a text that is the same for calls that one resident process may answer."""
-        from ..._base.package import __version__
+    def identity(self) -> bytes:
+        """Return what is the same for calls that one resident process may answer.
 
+        This file tells the version and the installation of Hookline: each installation writes it anew.
+        """
+        own = system.stat(__file__)
         parts = (
-            *(self.agent, self.folder, __version__, __file__, sys.prefix, os.environ.get("PYTHONPATH", "")),
-            *(self.sandboxed, self.allow_rewritten, self.seconds, self.idle, self.rules, self.tools),
+            *(self.agent, self.folder, sys.executable, variable("PYTHONPATH")),
+            *(own.st_dev, own.st_ino, own.st_size, own.st_mtime_ns),
+            *(self.sandboxed, self.allow_rewritten, self.seconds, self.idle, len(self.given), *self.given, *self.tools),
         )
-        return repr(parts)
+        return "\0".join(map(str, parts)).encode(sys.getfilesystemencoding(), "surrogateescape")
 
 
 def _working_folder() -> str:
     try:
-        return os.getcwd()
+        return system.getcwd()
     except OSError:  # deleted or not readable: this is reported with the event, which must be blocked
         return ""
 
 
-def parse(args: Sequence[str]) -> Options | None:
+def parse(args: "Sequence[str]") -> Options | None:
     """Return the options of a call as a coding agent makes it; ``None`` if the full parser is needed.
 
     That is the case for ``--help``, for what only people use, and for mistakes, which the full parser explains.
@@ -129,6 +148,15 @@ def parse(args: Sequence[str]) -> Options | None:
 def encode_answer(stdout: bytes, stderr: bytes, code: int) -> bytes:
     """Encode an answer for the socket. The lengths show whether it is complete."""
     return b"%d %d %d\n%b%b" % (code, len(stdout), len(stderr), stdout, stderr)
+
+
+def decode_answer(message: bytes) -> tuple[bytes, bytes, int] | None:
+    """Decode a message of :func:`encode_answer`; return ``None`` if it is not complete."""
+    head, newline, rest = message.partition(b"\n")
+    if not newline:
+        return None
+    code, out, err = map(int, head.split())
+    return (rest[:out], rest[out:], code) if len(rest) == out + err else None
 
 
 def encode_event(variables: str, data: bytes) -> bytes:

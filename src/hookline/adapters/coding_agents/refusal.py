@@ -11,7 +11,7 @@ from .codecs import codec_of
 from .events import CommandOutput
 
 
-def refusal(agent: str, variables: str, data: bytes, problem: str) -> CommandOutput:
+def refusal(agent: str, variables: str, data: bytes | bytearray, problem: str) -> CommandOutput:
     """Return the answer to an event that is not judged.
 
     Args:

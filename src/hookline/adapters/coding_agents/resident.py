@@ -14,6 +14,7 @@ from ..._base.tasks import wait_at_most
 from ..._base.text import error_text
 from ..._kernel.errors import HooklineError
 from .events import CommandOutput
+from .last_call import save_last_call
 from .options import MAX_INPUT, STALE, NoAnswerError, Options, decode_event, encode_answer
 from .refusal import refusal
 
@@ -71,11 +72,25 @@ def answer_once(options: Options, variables: str, data: bytes) -> CommandOutput:
     os.dup2(2, 1)
     try:
         judge = load_judge(options)
-        return asyncio.run(judge.answer(variables, data, options.seconds * _MARGIN))
+        answer = asyncio.run(_answer_once(judge, variables, data, options.seconds * _MARGIN))
+        _save_last_call(judge, options)
+        return answer
     finally:
         for number, file in zip((1, 2), kept, strict=True):
             os.dup2(file, number)
             os.close(file)
+
+
+async def _answer_once(judge: Judge, variables: str, data: bytes, seconds: float) -> CommandOutput:
+    answer = await judge.answer(variables, data, seconds)
+    await judge.close()
+    return answer
+
+
+def _save_last_call(judge: Judge, options: Options) -> None:
+    if judge.last_call is not None:
+        save_last_call(options.agent, judge.last_call)
+        judge.last_call = None
 
 
 def serve(options: Options, address: str, ready: int) -> None:
@@ -148,18 +163,19 @@ class _Resident:
         server.close()
         while self._open:
             await asyncio.sleep(0.01)
+        await self.judge.close()
 
     def _is_reachable(self) -> bool:
-        """Return whether the socket is still there, and that of this process."""
+        """Return whether the socket is still there, and that of this process, and whether the project is."""
         try:
-            return os.stat(self.address).st_ino == self._inode
+            return os.stat(self.address).st_ino == self._inode and os.path.isdir(self.options.folder)
         except OSError:
             return False
 
     def _remove_socket(self) -> None:
         """Remove the socket, unless another process has already taken its place."""
-        if self._is_reachable():
-            with suppress(OSError):
+        with suppress(OSError):
+            if os.stat(self.address).st_ino == self._inode:
                 os.unlink(self.address)
 
     async def _call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -172,6 +188,7 @@ class _Resident:
             answer = await self._answer(*decode_event(message))
             writer.write(encode_answer(*answer))
             await writer.drain()
+            _save_last_call(self.judge, self.options)
         except OSError as error:  # the caller is gone
             log.warning("a call could not be answered: %s", error)
         finally:

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..._kernel.payloads import ToolCallResult
-from ..._kernel.scope import scope_of
-from ..._kernel.values import Ids, Message, ToolCall
-from ..._run.context import AgentContext, services_of
+from ..._kernel.values import Message, ToolCall
+from ..._run.budget import Limits
+from ..._run.context import AgentContext, set_origin
+from ..._run.hosted import HostedAgent, HostedRun, HostedTools
 from ..._run.session import Session
 from ...hooks._injection.fence import as_fenced, fence, fenced, unfenced
-from ...tools.registry import ToolRegistry
 from .codecs.base import PREFIX, cut
-from .events import AgentEvent
+from .events import BEGINNINGS, AgentEvent
 
 if TYPE_CHECKING:
     from ...tools._tool import Tool
-    from .recording import PromptRecord
 
 MAX_RUNS = 50
 """Runs of a session whose state is kept: the current one, and those of its subagents."""
@@ -31,33 +31,107 @@ MAX_ENTRIES = 200
 """Prompts and results of a session that are kept for guards, and beyond them those with suspicious text."""
 MAX_READ = 1000
 """Sessions that have read untrusted text are remembered, for the next process too."""
+MAX_KEEP_GOING = 3
+"""How often hooks may keep a run going. Each time costs the user a turn of the agent."""
+_GOES_ON = frozenset(("completed", "stop_requested"))
+_RUN_ID = re.compile(r"[A-Za-z0-9_.:@+-]{1,200}")
+_DELEGATING = frozenset(("delegate", "Task", "task", "Agent"))
+"""Our names of tools that start subagents."""
 _MAX_TEXT = 20_000
 """Characters of a result that are kept."""
 
 
 class AgentSession:
-    """One session of a coding agent."""
+    """One session of a coding agent.
 
-    def __init__(self) -> None:
+    Args:
+        id: its id.
+    """
+
+    def __init__(self, id: str) -> None:
+        self.id = id
         self.lock = asyncio.Lock()
         self.conversation = Conversation()
+        self.is_fresh = False
+        """Whether the session has begun, and has had no run."""
         self.runs: OrderedDict[str, PromptRun] = OrderedDict()
+        """The latest run of the session, and of each subagent."""
 
-    def run(self, event: AgentEvent, platform: str) -> PromptRun:
-        """Return the run that an event belongs to: a new prompt starts one, the start of a session has its own."""
-        if event.kind == "session_start":
-            return PromptRun(event, platform, self.conversation)
+    async def run(self, event: AgentEvent, agent: HostedAgent, limits: Limits) -> PromptRun:
+        """Return the run that an event belongs to: a prompt starts one.
+
+        A run whose beginning this process has not seen is joined: nothing is fired at its start.
+
+        Raises:
+            HookError, CallRefusedError: a hook failed closed at the start of the run.
+        """
         run = self.runs.get(event.subagent)
-        if run is not None and run.is_continued_by(event):
-            run.prompt_id = event.run
-            return run
-        is_new = run is None or event.kind == "prompt"
-        is_new = is_new or (event.run is not None and run is not None and run.prompt_id != event.run)
-        if is_new or run is None:
-            run = self.runs[event.subagent] = PromptRun(event, platform, self.conversation)
-            while len(self.runs) > MAX_RUNS:
-                self.runs.popitem(last=False)
+        if run is not None and run.has(event):
+            run.prompt_id = event.run or run.prompt_id
+            if not run.refusal or event.kind in BEGINNINGS:
+                return run
+            if run.late is None or run.late.hosted.done:
+                run.late = await self._start(event, agent, limits, run)
+            return run.late
+        if run is not None:
+            await run.end("another prompt followed")
+        run = self.runs[event.subagent] = await self._start(event, agent, limits, run)
+        self.runs.move_to_end(event.subagent)
+        while len(self.runs) > MAX_RUNS:
+            _, old = self.runs.popitem(last=False)
+            await old.end("the run was forgotten")
         return run
+
+    async def _start(
+        self, event: AgentEvent, agent: HostedAgent, limits: Limits, earlier: PromptRun | None
+    ) -> PromptRun:
+        is_prompt = event.kind == "prompt"
+        keep_going = MAX_KEEP_GOING if is_prompt or earlier is None else earlier.keep_going
+        main = self.runs.get("") if event.subagent else None
+        outer = None if main is None or main.hosted.done else main.hosted
+        options: dict[str, Any] = {}
+        if event.run:
+            options = {"task_id": event.run, "correlation_id": event.run}
+        if outer is None:
+            options["ctx"] = AgentContext[Any](limits=limits)
+            set_origin(options["ctx"], agent.name)
+        else:
+            options["ctx"] = outer.ctx
+            options["call_id"] = next((call.id for call in outer.in_flight if call.name in _DELEGATING), "")
+        session = Session(self.id, platform=agent.name)
+        session.messages = self.conversation.messages
+        if is_prompt and self.is_fresh and not event.subagent:
+            self.is_fresh = False
+        else:
+            session.first_run()
+        hosted = await agent.host(
+            event.prompt,
+            goes_on=not is_prompt,
+            run_id="" if earlier is not None and earlier.is_over(event) else _run_id(event),
+            tools=HostedTools(self.conversation.tools.values()),
+            max_keep_going=keep_going,
+            session=session,
+            **options,
+        )
+        return PromptRun(event, hosted, outer, keep_going)
+
+    async def suspend(self) -> None:
+        """Stop executing all runs: the next process goes on with them."""
+        for run in reversed(self.runs.values()):
+            for each in (run.late, run):
+                if each is not None:
+                    await each.hosted.suspend()
+
+    async def end(self, reason: str) -> None:
+        """End all runs that are still open: the agent, or this process, does not go on with them."""
+        for run in reversed(self.runs.values()):
+            await run.end(reason)
+
+
+def _run_id(event: AgentEvent) -> str:
+    """Return the id of the prompt as that of its run, so that another process goes on with the same run."""
+    is_id = event.run and not event.subagent and _RUN_ID.fullmatch(event.run)
+    return str(event.run) if is_id else ""
 
 
 class PromptRun:
@@ -65,31 +139,63 @@ class PromptRun:
 
     Args:
         event: the first event.
-        platform: the coding agent.
-        earlier: the conversation before it.
+        hosted: the run.
+        outer: the run that the subagent is part of.
+        keep_going: how often hooks may keep it going until the next prompt.
     """
 
-    def __init__(self, event: AgentEvent, platform: str, earlier: Conversation) -> None:
-        self.ctx: AgentContext[Any] = AgentContext(session=Session(event.session, platform=platform))
-        self.ids = Ids(run_id=event.run or self.ctx.new_id("run"), session_id=event.session, agent=platform)
-        services_of(self.ctx).ids = self.ids
-        services_of(self.ctx).agent_name = platform
-        services_of(self.ctx).tools = ToolRegistry(earlier.tools.values())
-        scope = scope_of(self.ctx)
-        scope.accept_state(scope.state.replace(messages=earlier.messages))
-        self.conversation = earlier
-        self.prompt = event.prompt
+    def __init__(self, event: AgentEvent, hosted: HostedRun, outer: HostedRun | None, keep_going: int) -> None:
+        self.hosted, self._outer = hosted, outer
+        self.keep_going = keep_going
         self.prompt_id = event.run
-        self.calls = 0
-        self.kept_going = 0
+        self.is_new = True
+        """Whether its first event has not been answered."""
+        self.has_prompts = event.kind == "prompt" or event.run is not None
+        """Whether the next prompt of the user will be known."""
+        self.late: PromptRun | None = None
+        """The run of the results that were reported after this one was over."""
         self.continuation: str | None = None
         """Why the run must go on although the agent was about to stop. Some agents send this as a prompt."""
-        self.record: PromptRecord | None = None
-        """Puts the run into the list of runs, if the rules have one."""
+
+    @property
+    def refusal(self) -> str:
+        """Why no call may be made before the next prompt, because the run is over; empty if calls may be made.
+
+        A limit or a person has ended such a run. Otherwise, what the agent does is another run.
+        """
+        result = self.hosted.result
+        is_outer_over = self._outer is not None and self._outer.done
+        if result is None or result.stop is None or result.stop.kind in _GOES_ON or is_outer_over:
+            return ""
+        return self.hosted.over or f"This run has ended: {result.stop.message or result.status}."
+
+    def is_over(self, event: AgentEvent) -> bool:
+        """Return whether something else than the agent has ended the run that an event would belong to."""
+        result = self.hosted.result
+        return event.run == self.prompt_id and result is not None and result.status != "completed"
+
+    def has(self, event: AgentEvent) -> bool:
+        """Return whether an event belongs to this run."""
+        if self.is_continued_by(event):
+            return True
+        is_same = event.run is None or event.run == self.prompt_id
+        if event.kind == "prompt":
+            return event.run is not None and is_same and not self.hosted.done
+        if not is_same or not self.hosted.done:
+            return is_same
+        result = self.hosted.result
+        is_stop = event.kind == "stop" and self.has_prompts and result is not None and result.status == "completed"
+        return is_stop or bool(self.refusal)
+
+    async def end(self, reason: str) -> None:
+        """End the run if it is still open: nobody goes on with it."""
+        for run in (self, self.late):
+            if run is not None and not run.hosted.done:
+                await run.hosted.cancel(reason)
 
     def is_continued_by(self, event: AgentEvent) -> bool:
         """Return whether an event is the prompt that an agent makes of the reason to go on."""
-        if event.kind != "prompt" or self.continuation is None:
+        if event.kind != "prompt" or self.continuation is None or self.hosted.done:
             return False
         return cut(event.prompt.strip().removeprefix(PREFIX)) == cut(self.continuation)
 
@@ -119,9 +225,9 @@ class Conversation:
         """Add a prompt of the user."""
         self._entries.append((Message("user", prompt),))
 
-    def add_result(self, shown: ToolCallResult, tools: Iterable[Tool]) -> None:
+    def add_result(self, shown: ToolCallResult, tool: Tool) -> None:
         """Add a call and its result, and the tool that was called."""
-        self.tools.update((tool.name, tool) for tool in tools)
+        self.tools[tool.name] = tool
         text = as_fenced(shown.text, unfenced(shown.text)[:_MAX_TEXT])
         self._results += 1
         id = f"call_{self._results}"  # an agent may use an id again, and a transcript may not

@@ -12,8 +12,8 @@ from typing import Any, get_args
 
 from ..._base.files import is_below
 from ..._kernel.errors import HooklineError
-from ...tools._tool import Effect, Tool
-from ...tools.registry import ToolRegistry
+from ..._run.foreign import OutsideTool
+from ...tools._tool import Effect
 from .codecs.base import AgentTool, Codec, ToolKind, renamed
 from .patches import files_of
 from .searches import may_match, search_arguments
@@ -191,7 +191,7 @@ class ToolMap:
         return renamed(arguments, names)
 
 
-class HostTool(Tool):
+class HostTool(OutsideTool):
     """A tool of a coding agent, under the name that hooks know."""
 
     def __init__(
@@ -232,7 +232,7 @@ class HostTool(Tool):
 
 
 @lru_cache(256)
-def tools_for(
+def tool_for(
     kind: ToolKind | None,
     name: str,
     folder: str,
@@ -240,7 +240,6 @@ def tools_for(
     sandboxed: bool = False,
     deletes: bool = False,
     takes_glob: bool = False,
-) -> ToolRegistry:
-    """Return the tools of a session as hooks see them during one call: the tool that is called."""
-    tool = HostTool(kind, name, folder, sandboxed=sandboxed, deletes=deletes, takes_glob=takes_glob)
-    return ToolRegistry([tool])
+) -> HostTool:
+    """Return the tool of a call as hooks see it."""
+    return HostTool(kind, name, folder, sandboxed=sandboxed, deletes=deletes, takes_glob=takes_glob)

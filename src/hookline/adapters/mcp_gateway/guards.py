@@ -25,6 +25,7 @@ from ..._kernel.points import (
 from ..._kernel.registry import HookRegistry, HookStack
 from ..._kernel.results import HookResult
 from ..._run.budget import Limits
+from ...config.errors import ConfigError
 from .._foreign import AdapterOptions
 from .._rules import load_rules
 from .catalog import APPROVE_TOOLS
@@ -110,19 +111,14 @@ class Guards:
         from ...stores.paths import default_runs_path
 
         rules = load_rules(references)
-        given: AdapterOptions = {**(options or {})}
-        settings = rules.settings[0] if rules.settings else None
-        if settings is not None:
-            from ...config.factory import build_recorder
-
-            recorder = build_recorder(settings)
-            if runs is None and recorder is not None:
-                given["runs"] = recorder
-            limits = Limits(seconds=settings.max_seconds, tool_calls=settings.max_tool_calls)
-            given.setdefault("limits", limits)
-        elif runs is None:
+        given: AdapterOptions = {"limits": rules.limits, **(options or {})}
+        if len(rules.halts) > 1:
+            raise ConfigError("give one configuration file: the runs of a gateway obey one stop switch")
+        if rules.halts:
+            given["halts"] = rules.halts[0]
+        if runs is None and not rules.configured:
             given["runs"] = default_runs_path(Path.cwd())
-        if runs:
+        elif runs:
             given["runs"] = runs
         return cls(rules.registry, given, rules.files, rules.trusted)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +25,12 @@ EVENTS: Mapping[str, Kind] = {
     "Stop": "stop",
     "SubagentStop": "stop",
 }
+MANAGED = (
+    "/Library/Application Support/ClaudeCode/managed-settings.json"
+    if sys.platform == "darwin"
+    else "/etc/claude-code/managed-settings.json"
+)
+"""The settings of an organisation."""
 _CALLS = ("before_tool", "permission", "after_tool")
 _PATH = {"file_path": "path"}
 
@@ -97,6 +104,7 @@ class ClaudeCode(Codec):
     tools = TOOLS
     knows_all_tools = True
     can_ask = True
+    can_stop = True
     handler = MappingProxyType({"onFailure": "block"})  # in versions that know it, for hooks that cannot be started
 
     def for_event(self, variables: str, given: Any) -> Codec:

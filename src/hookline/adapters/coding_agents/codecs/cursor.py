@@ -1,4 +1,7 @@
-"""Cursor. Its form was read in the code of its SDK; it cannot be run without an account."""
+"""Cursor. Its form was read in the code of its SDK, version 1.0.32; it cannot be run without an account.
+
+The SDK ignores the answer to a prompt, so it sends one that the hooks block. Whether the editor does too is not known.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,18 @@ _EVENTS: Mapping[str, Kind] = {
 }
 
 
+_APPLIED = {
+    "Shell": frozenset(("command", "cwd")),
+    "Read": frozenset(("file_path",)),
+    "Write": frozenset(("file_path",)),
+    "Delete": frozenset(("file_path",)),
+    "Grep": frozenset(("pattern", "file_path")),
+    "List": frozenset(("file_path",)),
+    "Fetch": frozenset(("url",)),
+}
+"""For each tool, the arguments that Cursor changes if a hook says so. It ignores changes of others."""
+
+
 class Cursor(Codec):
     """Cursor. An empty answer counts as a failure there, so each answer is a JSON object."""
 
@@ -46,8 +61,8 @@ class Cursor(Codec):
         AgentTool("Read", "read_file", {"file_path": "path"}),
         AgentTool("Write", "write_file", {"file_path": "path"}),
         AgentTool("Delete", "delete_file", {"file_path": "path"}),
-        AgentTool("Grep", "find_text", {"pattern": "text"}),
-        AgentTool("List", "list_files"),
+        AgentTool("Grep", "find_text", {"pattern": "text", "file_path": "path"}),
+        AgentTool("List", "list_files", {"file_path": "path"}),
         AgentTool("Fetch", "fetch"),
     )
 
@@ -89,12 +104,18 @@ class Cursor(Codec):
         return tool.startswith("MCP:")
 
     def applies(self, event: AgentEvent, changed: Mapping[str, Any]) -> bool:
-        """Cursor uses changed arguments at the event of all tools only."""
-        return event.name == "preToolUse"
+        """Cursor uses changed arguments at the event of all tools only, and not each of them. None can be removed."""
+        if event.name != "preToolUse" or not event.input.keys() <= changed.keys():
+            return False
+        if self.is_mcp(event.tool):
+            return True
+        names = {name for name, value in changed.items() if name not in event.input or event.input[name] != value}
+        used = _APPLIED.get(event.tool, frozenset())
+        return all(name in used and isinstance(changed[name], str) for name in names)
 
     def settle(self, event: AgentEvent, answer: Answer) -> Answer:
-        """Cursor asks its user at two events; at that of all tools it ignores a question."""
-        if answer.ask is not None and answer.deny is None and answer.changed is None and event.name in (_SHELL, _MCP):
+        """Cursor asks its user at the event of shell commands; at others it ignores a question."""
+        if answer.ask is not None and answer.deny is None and answer.changed is None and event.name == _SHELL:
             return answer
         return super().settle(event, answer)
 
@@ -126,7 +147,7 @@ class Cursor(Codec):
     def settings(self, command: str, events: Iterable[Kind], seconds: int) -> str:
         """Return ``hooks.json`` of Cursor. With ``failClosed``, a command that fails denies."""
         handler = {"type": "command", "command": command, "timeout": seconds, "failClosed": True}
-        # Shell commands and MCP calls have events of their own, at which Cursor asks its user.
+        # Shell commands have an event of their own too, at which Cursor asks its user.
         hooks = {name: [handler] for name in self.names_of(events)}
         return json.dumps({"version": 1, "hooks": hooks}, indent=2)
 

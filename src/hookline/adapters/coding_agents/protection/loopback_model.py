@@ -1,6 +1,8 @@
-"""A model on loopback that makes the calls it is told to make: OpenAI Responses, OpenAI Chat and Gemini.
+"""A model on loopback that makes the calls it is told to make: OpenAI Responses, OpenAI Chat, Anthropic and Gemini.
 
-A conversation says how many results it has, so the model keeps no state: its next call is the one after these results.
+With it, a coding agent is driven without an account: to prove that a denial arrives (``proof``), and in tests. A
+conversation says how many results it has, so the model keeps no state: its next call is the one after these results.
+It needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -32,13 +34,15 @@ class Call(NamedTuple):
     namespace: str = ""
 
 
-class FakeModel(http.server.ThreadingHTTPServer):
+class LoopbackModel(http.server.ThreadingHTTPServer):
     """Makes one call after the other, then says "Done.".
 
     Args:
         scripts: the calls. The key is a text that the user's prompt of a conversation contains: subagents have
             conversations of their own.
     """
+
+    daemon_threads = True
 
     def __init__(self, scripts: Mapping[str, Sequence[Call]]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -67,16 +71,18 @@ class FakeModel(http.server.ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(scripts: Mapping[str, Sequence[Call]]) -> Iterator[FakeModel]:
-    """Start a model."""
-    with FakeModel(scripts) as model:
-        threading.Thread(target=model.serve_forever, daemon=True).start()
-        yield model
-        model.shutdown()
+def serving(scripts: Mapping[str, Sequence[Call]]) -> Iterator[LoopbackModel]:
+    """Start a model, and stop it at the end of the block."""
+    with LoopbackModel(scripts) as model:
+        threading.Thread(target=model.serve_forever, args=(0.05,), daemon=True).start()
+        try:
+            yield model
+        finally:
+            model.shutdown()
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    server: FakeModel
+    server: LoopbackModel
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *args: Any) -> None:
@@ -92,6 +98,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         for end, reply in (
             ("/responses", self._responses),
             ("/chat/completions", self._chat),
+            ("/v1/messages", self._messages),
             (":generateContent", self._gemini),
             (":streamGenerateContent", self._gemini),
         ):
@@ -99,7 +106,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.server.bodies.append(body)
                 reply(body)
                 return
-        self._send("application/json", '{"totalTokens": 1}' if path.endswith(":countTokens") else "{}")
+        counted = {"totalTokens": 1} if path.endswith(":countTokens") else {}
+        self._send("application/json", json.dumps({"input_tokens": 1} if path.endswith("/count_tokens") else counted))
 
     def _responses(self, body: dict[str, Any]) -> None:
         items = body["input"] if isinstance(body.get("input"), list) else []
@@ -154,6 +162,36 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]},
             {**chunk, "choices": [], "usage": CHAT_USAGE},
             end="data: [DONE]\n\n",
+        )
+
+    def _messages(self, body: dict[str, Any]) -> None:
+        said = [message for message in body["messages"] if message["role"] == "user"]
+        parts = [part for message in said if isinstance(message["content"], list) for part in message["content"]]
+        results = [_text(part.get("content", "")) for part in parts if part.get("type") == "tool_result"]
+        call = self.server.next_call(_texts(said), results, body.get("tools"))
+        content: dict[str, Any] = {"type": "text", "text": "Done."}
+        start, reason = content | {"text": ""}, "end_turn"
+        delta: dict[str, Any] = {"type": "text_delta", "text": "Done."}
+        if call is not None:
+            number, (tool, arguments, _) = call
+            content = {"type": "tool_use", "id": f"toolu_{number:04d}", "name": tool, "input": arguments}
+            start, reason = content | {"input": {}}, "tool_use"
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
+        usage = {"input_tokens": 1, "output_tokens": 1}
+        base = {"id": "msg_1", "type": "message", "role": "assistant", "model": body.get("model", "fake")}
+        base |= {"usage": usage}
+        end = {"stop_reason": reason, "stop_sequence": None}
+        if not body.get("stream"):
+            self._send("application/json", json.dumps(base | end | {"content": [content]}))
+            return
+        empty: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
+        self._stream(
+            {"type": "message_start", "message": base | empty},
+            {"type": "content_block_start", "index": 0, "content_block": start},
+            {"type": "content_block_delta", "index": 0, "delta": delta},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": end, "usage": usage},
+            {"type": "message_stop"},
         )
 
     def _gemini(self, body: dict[str, Any]) -> None:
