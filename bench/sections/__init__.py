@@ -12,6 +12,7 @@ from . import (
     commands,
     concurrent,
     console,
+    decide,
     dispatch,
     durable,
     explain,
@@ -34,6 +35,7 @@ from . import (
     server,
     small_models,
     start,
+    suggested,
     telemetry,
     versions,
     watched,
@@ -69,6 +71,7 @@ SECTIONS: dict[str, Section] = {
         gateway,
         server,
         served_step,
+        decide,
         console,
         durable,
         queue,
@@ -77,6 +80,7 @@ SECTIONS: dict[str, Section] = {
         small_models,
         agentdojo_,
         wordings,
+        suggested,
         injected,
     )
 }

@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from .doors.coding_agents import ClaudeHook
+from .doors.deciding import Decide
 from .doors.foreign import FRAMEWORKS
 from .doors.library import Durable, Killed, Loop, Replay, TapeDoor
 from .doors.mcp_gateway import McpGateway
@@ -32,6 +33,7 @@ DOORS = (
     A2a(),
     ClaudeHook(),
     McpGateway(),
+    Decide(),
     *(door for door in FRAMEWORKS if door.id == "plain-loop"),  # test-adapters runs the others
 )
 

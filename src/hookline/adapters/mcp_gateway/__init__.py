@@ -1,4 +1,4 @@
-"""Guards in front of MCP servers: a gateway between an MCP client and its servers (DESIGN 6.22).
+"""Guards in front of MCP servers: a gateway between an MCP client and its servers (DESIGN 6.23).
 
 The host is the client, so this is an adapter: a session of the client is a run (``run.py``), whose loop judges every
 call. ``gateway.py`` is the pump of messages between one client and one server, ``content.py`` translates results,
