@@ -166,8 +166,6 @@ const cases: Record<string, () => Promise<void>> = {
     const wrong: any = { id: "call_1", name: "send_mail", argumets: {} };
     const error = await thrown(() => client("wrong").decide("before_tool", wrong));
     must(error instanceof NoAnswerError && error.status === 422 && error.message.includes("argumets"), error);
-    const key = await thrown(() => client("key", { key: "hl_wrong" }).decide("before_tool", mail("x"), {}));
-    must(key instanceof NoAnswerError || key.message.startsWith("nothing was thrown"), key);
   },
   async "throws if the answer is not one that it knows"() {
     for (const body of ["{}", "not JSON", '{"action": "permit", "payload": {}}', '{"action": "allow"}', "null"]) {
