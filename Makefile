@@ -9,7 +9,7 @@ ALL_EXTRAS := all
 # Tests start hundreds of Python processes, which would compile everything anew without bytecode files.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow test-postgresql fuzz chaos cover cover-core mutants test-adapters test-agents test-kits bench agentdojo debian dist docs clean
+.PHONY: run test test-slow test-postgresql fuzz chaos cover cover-core mutants test-adapters test-agents test-mcp test-kits bench agentdojo debian dist docs clean
 
 # $(call quietly,TEXT,COMMAND) prints TEXT with the elapsed seconds while COMMAND runs, and its output only if it fails.
 define quietly
@@ -70,6 +70,11 @@ test-adapters: $(VENV)/.dev
 # does so in make test-adapters ONLY=claude_real too.
 test-agents: $(VENV)/.dev
 	@$(BIN)/python -m tests.agents.run $(ONLY)
+
+# hookline mcp-gateway in front of MCP servers that others wrote: installed from npm and PyPI in .venv/mcp.
+test-mcp: $(VENV)/.dev
+	@$(BIN)/python tests/adapters/mcp_gateway/install.py
+	@$(BIN)/python -m pytest tests/adapters/mcp_gateway
 
 # Programs that others wrote, against a real server: installed from PyPI and npm, each in an environment of its own.
 # ONLY=llm takes one of them; RESULTS=1 writes what they find, for the table in the documentation.

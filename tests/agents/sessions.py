@@ -65,7 +65,12 @@ def hookline(home: Path, project: Path, *args: str) -> str:
 
 
 def session(
-    agent: Agent, folder: Path, prompt: str, scripts: Mapping[str, Sequence[Call]], rules: str | None = None
+    agent: Agent,
+    folder: Path,
+    prompt: str,
+    scripts: Mapping[str, Sequence[Call]],
+    rules: str | None = None,
+    gateway: Sequence[str] = (),
 ) -> Outcome:
     """Run one session of an agent.
 
@@ -75,6 +80,7 @@ def session(
         prompt: what the user writes.
         scripts: the calls of the model (:class:`LoopbackModel`).
         rules: the text of the rules while the session runs; by default those of ``rules.py``.
+        gateway: what is put before the command of the MCP server.
     """
     home, project = folder / "home", folder / "project"
     project.mkdir(mode=0o755)
@@ -92,7 +98,7 @@ def session(
     if rules is not None:
         (project / "rules.py").write_text(rules)
     with serving(scripts) as model:
-        mcp = [sys.executable, str(MCP_SERVER), str(folder / "words")]
+        mcp = [*gateway, sys.executable, str(MCP_SERVER), str(folder / "words")]
         agent.configure(home, project, model.url, settings, mcp)
         done = subprocess.run(
             [agent.path, *agent.command(project, prompt)],

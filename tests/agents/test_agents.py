@@ -2,12 +2,13 @@
 
 import json
 import os
+import sys
 from typing import NamedTuple
 
 import pytest
 
 from hookline.adapters.coding_agents.codecs import codec_of
-from tests.agents.agents import AGENTS, Agent
+from tests.agents.agents import AGENTS, ROOT, Agent
 from tests.agents.payloads import IS_RECORDING
 from tests.agents.sessions import Outcome, record, session
 
@@ -161,3 +162,41 @@ def test_broken_rules_let_nothing_run(agent, tmp_path):
     assert outcome.made == set()
     read = " ".join(outcome.model.results["MAIN"])
     assert not outcome.model.bodies or "the rules cannot be loaded" in read
+
+
+GATEWAY_RULES = """
+from hookline import AFTER_TOOL, BEFORE_TOOL, HookResult, guard, hook
+
+@guard(BEFORE_TOOL, tools="lookup")
+def judge(ctx, request):
+    return HookResult.block("The rule of the heron forbids it.") if "denied" in request.arguments["word"] else None
+
+@hook(AFTER_TOOL)
+def redact(ctx, result):
+    return result.with_text(result.text.replace("SECRET", "[hidden]")) if "SECRET" in result.text else None
+"""
+NO_RULES = """
+from hookline import BEFORE_TOOL, guard
+
+@guard(BEFORE_TOOL)
+def nothing(ctx, request):
+    return None
+"""
+
+
+@pytest.mark.parametrize("agent", PARAMS)
+def test_mcp_gateway_guards_the_mcp_server_of_an_agent(agent, tmp_path):
+    rules = tmp_path / "gateway.py"
+    rules.write_text(GATEWAY_RULES)
+    gateway = ["env", f"PYTHONPATH={ROOT / 'src'}"]  # Codex does not pass it on
+    gateway += [sys.executable, "-P", "-m", "hookline", "mcp-gateway", "--rules", str(rules)]
+    gateway += ["--name", "words", "--runs", str(tmp_path / "project" / "runs.db"), "--"]
+    scripts = {"MAIN": [agent.lookup("plain"), agent.lookup("denied")]}
+    outcome = session(agent, tmp_path, "MAIN: do it", scripts, NO_RULES, gateway)
+    results = outcome.model.results["MAIN"]
+    assert len(results) == 2, outcome.output
+    plain, denied = results
+    assert "PLAIN-[hidden]" in plain
+    assert "The rule of the heron forbids it." in denied
+    assert outcome.words == ["plain"]
+    assert "mcp-gateway" in outcome.hookline("runs")

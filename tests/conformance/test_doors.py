@@ -8,6 +8,7 @@ from .doors.coding_agents import ClaudeHook
 from .doors.deciding import Decide
 from .doors.foreign import FRAMEWORKS
 from .doors.library import Durable, Killed, Loop, Replay, TapeDoor
+from .doors.mcp_gateway import McpGateway
 from .doors.observed import Audit, Metrics, OpenTelemetry, Statistics
 from .doors.recorded import Backtest, Explain, Records
 from .doors.served import A2a, Api, Console
@@ -31,6 +32,7 @@ DOORS = (
     Console(),
     A2a(),
     ClaudeHook(),
+    McpGateway(),
     Decide(),
     *(door for door in FRAMEWORKS if door.id == "plain-loop"),  # test-adapters runs the others
 )

@@ -17,6 +17,8 @@ import pytest
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
 from hookline._net.signatures import verify
 from hookline.adapters.claude_code import ClaudeHooks
+from hookline.adapters.mcp_gateway.client_settings import unwrap
+from hookline.adapters.mcp_gateway.hub import read_servers
 from hookline.channels.approvals import PendingApproval, render_request
 from hookline.channels.options import GatewayOptions
 from hookline.channels.webhook.channel import _parse_query, _reply
@@ -133,12 +135,22 @@ def is_a_run_request(block, tmp_path):
     assert len(request.attachments) == 2
 
 
+def is_settings_of_an_mcp_client(block, tmp_path):
+    servers = json.loads(block.text)["mcpServers"]
+    if "mcp-gateway" in block.text:
+        assert unwrap("claude", block.text).changed == ("notes",)
+        return
+    (tmp_path / "mcp.json").write_text(block.text)
+    assert [each.name for each in read_servers(tmp_path / "mcp.json")] == list(servers)
+
+
 JSON = {
     "docs/guides/a2a.md": is_a_decision,
     "docs/guides/attachments.md": is_a_run_request,
     "docs/guides/channels/webhook.md": is_a_reply,
     "docs/guides/claude-code-hooks.md": is_settings_of_claude_code,
     "docs/guides/evidence.md": is_a_script,
+    "docs/guides/mcp-gateway.md": is_settings_of_an_mcp_client,
     "docs/guides/models.md": is_a_script,
     "docs/reference/logs.md": is_a_log_line,
     "docs/guides/plugins.md": is_a_script,

@@ -494,28 +494,32 @@ class Batch:
 
     def _append_results(self) -> None:
         """Add all results to the transcript, in the order of the calls."""
-        engine = self.engine
         messages: list[Message] = []
         for call in self.calls:
-            result = call.result
-            assert result is not None
-            self.outcomes += (result.outcome,)
-            engine.run_state.count_call(result.name, ok=result.outcome == "ok")
-            is_error = result.error is not None
-            attachments = () if is_error else result.attachments  # a result that a hook withheld has none
-            message = Message("tool", result.text, (), result.id, result.name, is_error, None, attachments)
-            messages.append(message)
-            if engine.has_consumers:
-                engine.emit(
-                    ToolSettled,
-                    call_id=result.id,
-                    tool=result.name,
-                    outcome=result.outcome,
-                    text=message.content,
-                    attempt=result.attempt,
-                    attachments=message.attachments,
-                )
-        engine.run_state.close_calls(messages[: self.of_reply])
+            assert call.result is not None
+            self.outcomes += (call.result.outcome,)
+            messages.append(self._report_settled(call))
+        self.engine.run_state.close_calls(messages[: self.of_reply])
+
+    def _report_settled(self, call: PendingCall) -> Message:
+        """Count a call and report its settled result. Return the message with it."""
+        engine, result = self.engine, call.result
+        assert result is not None
+        engine.run_state.count_call(result.name, ok=result.outcome == "ok")
+        is_error = result.error is not None
+        attachments = () if is_error else result.attachments  # a result that a hook withheld has none
+        message = Message("tool", result.text, (), result.id, result.name, is_error, None, attachments)
+        if engine.has_consumers:
+            engine.emit(
+                ToolSettled,
+                call_id=result.id,
+                tool=result.name,
+                outcome=result.outcome,
+                text=message.content,
+                attempt=result.attempt,
+                attachments=message.attachments,
+            )
+        return message
 
     # Shared.
 

@@ -123,6 +123,9 @@ class Exchange:
         self.argument = argument
         self.streaming = streaming
         self.settled = False
+        self.withdrawn = False
+        self.task: asyncio.Task[Any] | None = None
+        """The task in which a tool call is judged."""
         self._items: deque[Any] = deque()
         self._waiter: concurrent.futures.Future[Any] | asyncio.Future[Any] | None = None
         self._lock = threading.Lock()
@@ -139,6 +142,12 @@ class Exchange:
         if not self.settled:
             self.settled = True
             self.put(outcome)
+
+    def withdraw(self) -> None:
+        """Cancel the call, because the framework no longer waits for it. Called in the event loop of the run."""
+        self.withdrawn = True
+        if self.task is not None:
+            self.task.cancel()
 
     def put(self, item: Any) -> None:
         """Pass an item to the framework."""
@@ -445,7 +454,7 @@ class ForeignBatch(Batch):
         known = self.calls[index].call
         if (call.name, call.arguments) != (known.name, known.arguments):  # the framework changed it
             self.calls[index] = self._pending(call, index, attempt=1)
-        task = asyncio.get_running_loop().create_task(self._make(index, exchange))
+        task = exchange.task = asyncio.get_running_loop().create_task(self._make(index, exchange))
         task.add_done_callback(self._inbox.put)
         return task
 
@@ -470,6 +479,57 @@ class ForeignBatch(Batch):
         if isinstance(cause, asyncio.CancelledError) and asyncio.current_task() is not self._main:
             return
         await super()._note_cause(cause)
+
+
+class CallsBatch(ForeignBatch):
+    """Tool calls without a model reply: a host makes them as they come, until it ends the run.
+
+    They are not in the transcript, and a finished call is forgotten, because such a run may last for months.
+    """
+
+    GRACE = 5.0
+    """Seconds that the calls in flight get when one of them has ended the run."""
+
+    async def run(self) -> None:
+        """Judge the calls that the host makes, until it ends the run or a call does.
+
+        Raises:
+            RunStoppedError, RunEndedError, HookError, CancelledError: the reason why the run does not continue.
+        """
+        tasks: dict[asyncio.Task[Any], tuple[int, Exchange]] = {}
+        free: list[int] = []
+        try:
+            while self.cause is None:
+                arrival = await self._inbox.take()
+                if isinstance(arrival, asyncio.Task):
+                    if arrival in tasks:
+                        free.append(index := self._settled(*tasks.pop(arrival), arrival))
+                        self._report_settled(self.calls[index])
+                        if self.engine.run_state.signals and not tasks:
+                            return
+                elif arrival.kind != "tool":
+                    self._inbox.put_back(arrival)
+                    break
+                elif not arrival.withdrawn:
+                    index = free.pop() if free else len(self.calls)
+                    self.calls[index : index + 1] = [self._pending(arrival.argument, index, attempt=1)]
+                    tasks[self._begin(index, arrival)] = index, arrival
+            if tasks and self.cause is not None:
+                await asyncio.wait(tasks, timeout=self.GRACE)
+        except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
+            await self._note_cause(cause)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=self.engine.cancellation.grace_left / 2)
+        for task, (index, _) in tasks.items():
+            call = self.calls[index]
+            if not task.done():
+                call.settle(self.engine, "cancelled", error="Cancelled: the call did not finish.")
+                await self._collect_cause(self._reports.end(call))
+            self._report_settled(call)
+        if self.cause is not None:
+            raise self.cause
 
 
 class ForeignLoop(Loop):
@@ -688,3 +748,23 @@ class ForeignAgent(Agent[Any, Any]):
         assert isinstance(loop, ForeignLoop)
         run.when_done(loop.close)
         return run, loop
+
+
+class CallsLoop(ForeignLoop):
+    """One run of a host that only makes tool calls, such as an MCP client. Its model is nowhere to be seen."""
+
+    async def _step(self) -> None:
+        exchange = self._current
+        assert exchange is not None  # _may_continue sets it
+        self._inbox.put_back(exchange)  # the batch takes it
+        batch = CallsBatch(self.engine, (), self._steps_begun, frozenset(), self._reports, self._inbox)
+        try:
+            await batch.run()
+        except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
+            await self.engine.note_cause(cause)
+
+
+class CallsAgent(ForeignAgent):
+    """The hooks and options of a host that only makes tool calls."""
+
+    _loop_type = CallsLoop

@@ -38,7 +38,7 @@ from .._kernel.results import HookResult
 from .._kernel.scope import CURRENT
 from .._kernel.state import AgentResult
 from .._kernel.values import Message, ModelResponse, ToolCall
-from .._run.budget import Limits
+from .._run.budget import Budget, Limits
 from .._run.context import AgentContext, set_origin
 from .._run.events import Discarded, Sink, TextDelta
 from .._run.foreign import Exchange, ForeignAgent, ForeignLoop, ForeignModel, ForeignTools, SettledReply, Validate, Work
@@ -331,6 +331,9 @@ class Adapter:
         RegistrationError: a hook or an option cannot work, or the version of the framework is not supported.
     """
 
+    agent_type: type[ForeignAgent] = ForeignAgent
+    run_type: type[ForeignRun]
+
     def __init__(self, support: Support, hooks: Sequence[Hook | HookRegistry], options: AdapterOptions) -> None:
         support.check_version()
         self.support = support
@@ -350,7 +353,7 @@ class Adapter:
             given["limits"] = msgspec.structs.replace(limits, steps=math.inf)
         name = given.pop("name", support.framework)
         model = ForeignModel(support.framework, price, support.check_request)
-        self.agent = ForeignAgent(name, llm=model, hooks=_registry(hooks), **given)
+        self.agent = self.agent_type(name, llm=model, hooks=_registry(hooks), **given)
         if with_tools := [plugin.name for plugin in self.agent.plugins if plugin.tools]:
             raise RegistrationError(
                 f"plugin {with_tools[0]!r} has tools, which {support.framework} does not know: give them to "
@@ -404,6 +407,7 @@ class Adapter:
         attachments: Iterable[Attachment] = (),
         session: str = "",
         streaming: bool = False,
+        budget: Budget | None = None,
     ) -> ForeignRun:
         """Start a run: in the running event loop, or else in a background thread.
 
@@ -413,12 +417,13 @@ class Adapter:
             attachments: the files in the user's message.
             session: the id of the conversation.
             streaming: whether the framework uses :meth:`ForeignRun.stream_model`.
+            budget: the budget of the conversation, whose limits all its runs share.
 
         Raises:
             RegistrationError: a hook was added that the framework cannot express.
         """
-        run, loop = self._prepare(task, history, attachments, session, streaming)
-        return ForeignRun(run, loop, running_loop() or background_loop())
+        run, loop = self._prepare(task, history, attachments, session, streaming, budget)
+        return self.run_type(run, loop, running_loop() or background_loop())
 
     def start_sync(
         self,
@@ -430,13 +435,19 @@ class Adapter:
     ) -> ForeignRun:
         """Start a run for code that blocks: its hooks run in a background thread."""
         run, loop = self._prepare(task, history, attachments, session, streaming=False)
-        return ForeignRun(run, loop, background_loop())
+        return self.run_type(run, loop, background_loop())
 
     def _prepare(
-        self, task: str, history: Iterable[Message], attachments: Iterable[Attachment], session: str, streaming: bool
+        self,
+        task: str,
+        history: Iterable[Message],
+        attachments: Iterable[Attachment],
+        session: str,
+        streaming: bool,
+        budget: Budget | None = None,
     ) -> tuple[Run[Any], ForeignLoop]:
         self._check()
-        ctx = AgentContext[Any](halts=self._halts)
+        ctx = AgentContext[Any](halts=self._halts, budget=budget)
         set_origin(ctx, self.support.framework)
         options: dict[str, Any] = {"session": Session(session, tuple(history)), "ctx": ctx}
         if self._deps is not None:
@@ -666,9 +677,13 @@ class ForeignRun:
             while isinstance(item := await exchange.take(), Work):
                 await self._do(item, work)
         except BaseException:
-            self.run.cancel("the framework was cancelled")
+            self._give_up(exchange)
             raise
         return _checked(item)
+
+    def _give_up(self, exchange: Exchange) -> None:
+        """The framework no longer waits for an exchange."""
+        self.run.cancel("the framework was cancelled")
 
     async def _do(self, item: Work, work: Callable[[Any], Awaitable[Any]]) -> None:
         """Do the work, and cancel it when the loop stops waiting, as at the end of a time limit.
@@ -735,6 +750,9 @@ class ForeignRun:
             item.fail(error)
         finally:
             CURRENT.reset(token)
+
+
+Adapter.run_type = ForeignRun
 
 
 def _checked(outcome: Any) -> Any:

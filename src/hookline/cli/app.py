@@ -28,6 +28,8 @@ GROUPS = {
         "keys": "List, add and revoke API keys for hookline serve.",
         "protect": "Put hooks into the coding agents on this machine, and prove that a denial arrives.",
         "agent-hook": "Protect a session of a coding agent with hooks of Hookline.",
+        "mcp-gateway": "Guard MCP servers: hooks judge the calls of their tools, and changed tools are hidden.",
+        "mcp-pins": "Show the approved tools of MCP servers, and approve what is new or has changed.",
     },
     "Write hooks": {
         "new": "Write an agent, hook, tool, plugin or personality to start from.",

@@ -88,7 +88,7 @@ def mcp(
             raise RegistrationError(f"mcp({target!r}): {error}; pass a list, or fix the quotes") from None
         if not command or not all(isinstance(part, str) and part for part in command[:1]):
             raise RegistrationError(f"mcp({target!r}): expected a command or an http(s):// address")
-        url, default = "", _default_name(command)
+        url, default = "", default_name(command)
     if not isinstance(trusted, bool):
         raise RegistrationError(f"mcp({target!r}): trusted must be True or False, not {trusted!r:.80}")
     for option, seconds in (("timeout", timeout), ("call_timeout", call_timeout)):
@@ -383,7 +383,7 @@ def _effects(hints: Any) -> frozenset[Effect]:
     return frozenset(found)
 
 
-def _default_name(command: Sequence[str]) -> str:
+def default_name(command: Sequence[str]) -> str:
     """Return a short name for a command. Models read it, so it contains no word that may be an option's value."""
     from pathlib import PurePath
 

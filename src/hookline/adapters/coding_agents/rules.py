@@ -33,21 +33,16 @@ from ..._kernel.results import HookResult
 from ..._run.budget import NO_LIMITS, Limits
 from ..._run.halt import Halt, HaltSwitch
 from ..._run.hosted import HostedAgent, question_of_host
-from ...config.errors import ConfigError
-from ...config.factory import halts_of, limits_of
-from ...config.loading import load_hooks
-from ...config.sources import load
-from ...config.trust import TrustStore, check_trust, project_files, reference_files, trust_variable, trusted_files
-from ...hooks._rules.file import is_rules
 from ...hooks.audit_log import AuditLogHook
 from ...hooks.observability import ObservabilityHook
-from ...plugins.trust import is_installed, only_trusted
+from ...plugins.trust import is_installed
+from .._rules import load_rules
 from .events import Kind
 from .proving import DenyProof
 from .searches import ExcludeSecrets
 
 if TYPE_CHECKING:
-    from ...config.settings import Settings
+    pass
 
 COMMAND = "agent-hook"
 """The name under which this command itself prevents a call."""
@@ -106,27 +101,8 @@ class Rules:
         Raises:
             HooklineError: a hook cannot be loaded, or a configuration file is not trusted.
         """
-        registry, trusted, files = HookRegistry(), ExitStack(), []
-        halts: list[HaltSwitch] = []
-        limits = NO_LIMITS
-        for reference in references:
-            if reference.endswith(".toml") and not is_rules(Path(reference)):
-                files.append(Path(reference))
-                settings = _load_configuration(Path(reference), registry, trusted)
-                halts += filter(None, [halts_of(settings)])
-                limits = limits.stricter(limits_of(settings))
-                continue
-            files += reference_files([reference], Path.cwd())
-            files += [Path(reference)] if reference.endswith(".toml") else []
-            hooks, plugins = load_hooks([reference], Path.cwd())
-            for hook in hooks:
-                hook.register(registry)
-            for plugin in plugins:
-                for each in plugin.hooks:
-                    registry.register(each, plugin=plugin.name)
-        if not len(registry):
-            raise ConfigError(f"{', '.join(references)}: there are no hooks, so nothing would be protected")
-        return cls(registry, files, trusted, halts, limits)
+        rules = load_rules(references)
+        return cls(rules.registry, rules.files, rules.trusted, rules.halts, rules.limits)
 
     def agent(self, name: str) -> HostedAgent:
         """Return the agent whose runs the prompts of a coding agent are."""
@@ -226,33 +202,3 @@ def _modules() -> Iterable[Any]:
 
 def _name(hook: Any) -> str:
     return getattr(hook, "name", None) or type(hook).__name__
-
-
-def _load_configuration(path: Path, registry: HookRegistry, trusted: ExitStack) -> Settings:
-    """Add the hooks of a configuration file to a registry, and return its settings."""
-    from ...config.factory import build_hooks, build_plugins, build_recorder
-
-    config = load(file=path)
-    if config.file is None:
-        raise ConfigError(f"there is no file {path}")
-    if not trust_variable(os.environ):
-        store, files = TrustStore(), project_files(config)
-        check = check_trust(store, config.file.resolve(), config.digest, files)
-        if not check.passed:
-            raise ConfigError(
-                f"{check.path} or its code is not trusted, or has changed: read the files, then run "
-                f"'hookline trust {check.path}'"
-            )
-        trusted.enter_context(only_trusted(trusted_files(store, files)))
-    built, plugins = build_hooks(config.settings, config.home, config.file)
-    registry.extend(built)
-    manager = build_plugins(config.settings, config.home)
-    manager.attach(registry)
-    for name in config.settings.plugins:
-        manager.activate(name)
-    for plugin in plugins:
-        for each in plugin.hooks:
-            registry.register(each, plugin=plugin.name)
-    if (recorder := build_recorder(config.settings)) is not None:
-        registry.register(recorder)
-    return config.settings
