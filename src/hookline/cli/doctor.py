@@ -46,6 +46,7 @@ EXTRAS = {
     "prices": ("genai_prices",),
     "sign": ("cryptography",),
     "backtest": ("duckdb", "pyarrow"),
+    "rules": ("cel_expr_python",),
     "channels": ("aiomqtt", "telegram", "starlette", "uvicorn", "websockets"),
     "slack": ("slack_bolt", "aiohttp", "starlette", "uvicorn", "websockets"),
     "postgres": ("psycopg", "procrastinate"),
