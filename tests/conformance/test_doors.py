@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from .doors.coding_agents import ClaudeHook
+from .doors.coding_agents import AGENTS, CodingAgent
 from .doors.foreign import FRAMEWORKS
 from .doors.library import Durable, Killed, Loop, Replay, TapeDoor
 from .doors.observed import Audit, Metrics, OpenTelemetry, Statistics
@@ -29,7 +29,7 @@ DOORS = (
     Api(),
     Console(),
     A2a(),
-    ClaudeHook(),
+    *map(CodingAgent, AGENTS),
     *(door for door in FRAMEWORKS if door.id == "plain-loop"),  # test-adapters runs the others
 )
 

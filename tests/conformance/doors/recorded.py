@@ -44,23 +44,28 @@ class Records(Door):
     id = "records"
 
     async def tell(self, vector: Vector, folder: Path) -> Story:
-        run = await recorded(vector, folder)
-        assert run.end is not None
-        verdicts = [
-            HookVerdict(
-                moment.point,
-                decision.verb,
-                decision.hook,
-                decision.reason,
-                moment.tool,
-                False,
-                decision.error or "",
-                moment.run.info.ids.agent,
-            )
-            for moment in moments_of(run)
-            for decision in moment.decisions
-        ]
-        return Story(run.end.status, run.end.stop, run.end.reply, verdicts=tuple(verdicts), points=points_of(run))
+        return story_of_record(await recorded(vector, folder))
+
+
+def story_of_record(run: RecordedRun, main: str = "main") -> Story:
+    """Read a story from a record. ``main`` is the name of the agent there."""
+    assert run.end is not None
+    agents = {main: "main"}
+    verdicts = [
+        HookVerdict(
+            moment.point,
+            decision.verb,
+            decision.hook,
+            decision.reason,
+            moment.tool,
+            False,
+            decision.error or "",
+            agents.get(moment.run.info.ids.agent, moment.run.info.ids.agent),
+        )
+        for moment in moments_of(run)
+        for decision in moment.decisions
+    ]
+    return Story(run.end.status, run.end.stop, run.end.reply, verdicts=tuple(verdicts), points=points_of(run))
 
 
 class Backtest(Door):

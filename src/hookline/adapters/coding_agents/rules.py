@@ -184,7 +184,7 @@ class Objections:
     name = COMMAND
     points = frozenset({BEFORE_TOOL})
     phase = "guard"
-    priority = 1000
+    priority = -1000
 
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Block the call if the question that it is part of has an objection."""
