@@ -329,7 +329,8 @@ class DoorData(_Data, frozen=True):
     """A door: a way to run agents, or to see what they did.
 
     ``shows`` is the part of a story that it shows; ``ordered`` whether it shows the order. A door ``like`` another one
-    shows the same, and cannot run its vectors either. ``can`` are exceptions from ``cannot``.
+    shows the same, if it does not say what it shows, and cannot do what that one cannot do; what it says about a vector
+    itself comes first. ``can`` are exceptions from ``cannot``.
     """
 
     id: str
@@ -394,5 +395,12 @@ def doors() -> dict[str, DoorData]:
         known[door.id] = door
         if door.like:
             other = known[door.like]
-            known[door.id] = msgspec.structs.replace(door, shows=other.shows, cannot=(*door.cannot, *other.cannot))
+            known[door.id] = msgspec.structs.replace(
+                door,
+                shows=door.shows or other.shows,
+                ordered=other.ordered,
+                cannot=(*door.cannot, *other.cannot),
+                partly=(*door.partly, *other.partly),
+                omits=(*door.omits, *other.omits),
+            )
     return known

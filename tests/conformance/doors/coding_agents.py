@@ -16,6 +16,7 @@ from hookline.adapters.coding_agents.codecs import codec_of
 from hookline.adapters.coding_agents.codecs.base import PREFIX
 from hookline.adapters.coding_agents.judge import Judge
 from hookline.adapters.coding_agents.rules import Rules
+from hookline.explain import explain
 from hookline.hooks import ObservabilityHook
 from hookline.records import RecordHook, read_runs
 from hookline.stores import RunStore, run_stats
@@ -24,7 +25,7 @@ from tests.adapters.coding_agents.scripted import Host, call_event, failure_even
 from ..build import TASK, Scene
 from ..vectors import Refusal, Story, Vector
 from .base import Door
-from .recorded import story_of_record
+from .recorded import story_of_record, story_of_view
 
 AGENTS = ("claude", "codex", "copilot", "gemini", "qwen", "opencode", "cursor")
 
@@ -69,6 +70,7 @@ class CodingAgent(Door):
             story_of_record(run, codec_of(self.id).platform),
             heard=session.heard,
             ran=tuple(sorted(scene.ran, key=repr)),
+            calls=story_of_view(explain(run)).calls,
             refusals=tuple(refused),
         )
 

@@ -29,13 +29,19 @@ def moments_of(run: RecordedRun) -> list[RecordedMoment]:
     return sorted((moment for each in run.tree() for moment in each.moments), key=lambda moment: moment.position)
 
 
-def points_of(run: RecordedRun) -> tuple[PointVerdict, ...]:
+def points_of(run: RecordedRun, main: str = "main") -> tuple[PointVerdict, ...]:
     """Return the verdicts of the points."""
     return tuple(
-        PointVerdict(moment.point, found.verb, found.hook, found.reason, moment.run.info.ids.agent)
+        PointVerdict(moment.point, found.verb, found.hook, found.reason, _agent(moment, main))
         for moment in moments_of(run)
         if (found := moment.verdict) is not None
     )
+
+
+def _agent(moment: RecordedMoment, main: str) -> str:
+    """Return the agent of a moment as the vectors call it. ``main`` is the name of the outermost agent in the record."""
+    name = moment.run.info.ids.agent
+    return "main" if name == main else name
 
 
 class Records(Door):
@@ -48,9 +54,8 @@ class Records(Door):
 
 
 def story_of_record(run: RecordedRun, main: str = "main") -> Story:
-    """Read a story from a record. ``main`` is the name of the agent there."""
+    """Read a story from a record. ``main`` is the name of the outermost agent there."""
     assert run.end is not None
-    agents = {main: "main"}
     verdicts = [
         HookVerdict(
             moment.point,
@@ -60,12 +65,12 @@ def story_of_record(run: RecordedRun, main: str = "main") -> Story:
             moment.tool,
             False,
             decision.error or "",
-            agents.get(moment.run.info.ids.agent, moment.run.info.ids.agent),
+            _agent(moment, main),
         )
         for moment in moments_of(run)
         for decision in moment.decisions
     ]
-    return Story(run.end.status, run.end.stop, run.end.reply, verdicts=tuple(verdicts), points=points_of(run))
+    return Story(run.end.status, run.end.stop, run.end.reply, verdicts=tuple(verdicts), points=points_of(run, main))
 
 
 class Backtest(Door):
