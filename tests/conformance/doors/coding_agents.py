@@ -49,7 +49,7 @@ class CodingAgent(Door):
         scene = Scene(vector, folder)
         self.rules.limits = Limits(**vector.limits) if vector.limits else NO_LIMITS  # type: ignore[arg-type]
         session = Session(self.id, scene, self.rules)
-        with closing(RunStore(folder / "runs.db")) as store:
+        with closing(RunStore(":memory:")) as store:
             listing = ObservabilityHook(store)
             hooks = [*scene.hooks, listing, RecordHook(folder / "records", points="all", redact=False)]
             self.rules.registry.extend(hooks)
