@@ -29,11 +29,13 @@ WORDS = {
     "docs/guides/output": "structured output json schema typed pydantic model deps dependency injection",
     "docs/guides/opentelemetry": "opentelemetry otel otlp traces tracing spans jaeger phoenix",
     "docs/guides/other-frameworks/langchain": "langchain langgraph middleware",
+    "docs/guides/cedar-rego": "cedar rego opa open policy agent acs agent control specification",
     "docs/guides/rules": "rules as data policy as code cel toml compliance declarative no code opa rego cedar",
     "docs/guides/sandbox": "coding agent sandbox shell bubblewrap landlock",
     "docs/guides/small-models": "embedded model local offline no key gguf cpu",
     "docs/guides/durable": "kill -9 9 crash resume restart survive checkpoint",
     "docs/guides/evidence": "backtest replay regression rule history",
+    "docs/guides/suggest": "propose suggest learn mine rules policy from history baseline anomaly",
     "docs/guides/providers": "ollama vllm lm studio groq mistral gemini azure bedrock deepseek openrouter vertex "
     "together fireworks xai grok",
     "docs/guides/coding-agents": "claude code codex copilot gemini cursor opencode qwen hooks protect PreToolUse",

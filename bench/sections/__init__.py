@@ -12,6 +12,7 @@ from . import (
     commands,
     concurrent,
     console,
+    decide,
     dispatch,
     durable,
     explain,
@@ -33,6 +34,7 @@ from . import (
     server,
     small_models,
     start,
+    suggested,
     telemetry,
     versions,
     watched,
@@ -67,6 +69,7 @@ SECTIONS: dict[str, Section] = {
         gateway,
         server,
         served_step,
+        decide,
         console,
         durable,
         queue,
@@ -75,6 +78,7 @@ SECTIONS: dict[str, Section] = {
         small_models,
         agentdojo_,
         wordings,
+        suggested,
         injected,
     )
 }

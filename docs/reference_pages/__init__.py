@@ -2,7 +2,22 @@
 
 from collections.abc import Callable
 
-from . import adapters, audit, command_line, configuration, doors, events, hooks, kits, names, points, rules, verbs
+from . import (
+    adapters,
+    audit,
+    command_line,
+    configuration,
+    decide,
+    doors,
+    events,
+    hooks,
+    kits,
+    names,
+    points,
+    rules,
+    typescript,
+    verbs,
+)
 
 PAGES: dict[str, Callable[[str], str]] = {
     "reference/points.md": points.page,
@@ -15,7 +30,9 @@ PAGES: dict[str, Callable[[str], str]] = {
     "reference/adapters.md": adapters.page,
     "reference/kits.md": kits.page,
     "reference/doors.md": doors.page,
+    "reference/decide.md": decide.page,
     "guides/audit.md": audit.page,
     "guides/rules.md": rules.page,
+    "../src/hookline/server/decide/client.ts": typescript.page,
 }
 """Functions that return a page, given its current text, by path in `docs`."""

@@ -15,12 +15,15 @@ NAMES = {
     "litellm": "LiteLLM",
     "vercel_ai": "Vercel AI SDK",
     "mcp": "MCP client conformance",
+    "decide_client": "TypeScript client of `POST /decide`",
+    "litellm_guardrail": "LiteLLM's generic guardrail",
 }
 
 HEAD = """# Other programs
 
-Programs that others wrote, against a real `hookline serve`: clients of the [OpenAI API](../guides/openai.md), and the
-conformance tests for MCP clients against [`mcp(...)`](../guides/tools.md). Each is installed in an environment of its
+Programs that others wrote, against a real `hookline serve`: clients of the [OpenAI API](../guides/openai.md), LiteLLM
+and a program in TypeScript that [ask the hooks](../guides/decide.md), and the conformance tests for MCP clients against
+[`mcp(...)`](../guides/tools.md). Each is installed in an environment of its
 own. This page is generated from the results (`make test-kits RESULTS=1`, then `make docs`); `make test-kits` fails if
 it finds anything else.
 

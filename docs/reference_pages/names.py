@@ -33,6 +33,7 @@ MODULES = {
     "tape": "tapes: recording runs so that they can be replayed",
     "records": "records of runs, and reading them",
     "backtest": "other rules on recorded runs, and what no rule looks at",
+    "suggest": "rules proposed from recorded runs",
     "explain": "what happened in a recorded run, and how two runs differ",
     "importers": "logs of other systems as records",
     "adapters": "hooks in the loops of [other frameworks](../../guides/other-frameworks.md), a module for each",

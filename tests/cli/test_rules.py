@@ -208,6 +208,38 @@ message = "No sudo here."
     assert judge("ls").returncode == 2
 
 
+def test_a_session_of_a_coding_agent_has_a_history_until_its_process_ends(hookline, project):
+    rules = """
+[[rules]]
+name = "nothing-after-secrets"
+tools = "shell"
+when = "history.exists(c, c.tool == 'shell' && c.arguments.command == 'cat .env')"
+then = "block"
+message = "Secrets were read."
+
+[[rules]]
+name = "untrusted"
+tools = "shell"
+when = "'untrusted' in labels && call.arguments.command == 'git push'"
+then = "block"
+message = "Something untrusted was read."
+"""
+    (project / "rules.toml").write_text(rules)
+
+    def event(name, command, **more):
+        given = {"session_id": "a", "hook_event_name": name, "tool_name": "Bash", "cwd": str(project), **more}
+        given |= {"tool_input": {"command": command}, "tool_use_id": command}
+        arguments = ["agent-hook", "--agent", "codex", "rules.toml", "--idle", "20"]
+        return hookline(*arguments, input=json.dumps(given)).returncode
+
+    assert event("PreToolUse", "cat .env") == 0
+    assert event("PostToolUse", "cat .env", tool_response="KEY=1") == 0
+    assert event("PreToolUse", "ls") == 2
+    (project / "rules.toml").write_text(rules + "# changed")
+    assert event("PreToolUse", "ls") == 0  # its arguments are forgotten, which is no failure
+    assert event("PreToolUse", "git push") == 2
+
+
 def test_rules_are_no_tools(in_process, project):
     with pytest.raises(LoadError, match="has rules, not tools: name it in hooks"):
         load_tools(["rules.toml"], project)

@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from .doors.coding_agents import AGENTS, CodingAgent
+from .doors.deciding import Decide
 from .doors.foreign import FRAMEWORKS
 from .doors.library import Durable, Killed, Loop, Replay, TapeDoor
 from .doors.observed import Audit, Metrics, OpenTelemetry, Statistics
@@ -30,6 +31,7 @@ DOORS = (
     Console(),
     A2a(),
     *map(CodingAgent, AGENTS),
+    Decide(),
     *(door for door in FRAMEWORKS if door.id == "plain-loop"),  # test-adapters runs the others
 )
 

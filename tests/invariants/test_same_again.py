@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 from hookline import Agent, HookResult, call, hook, observer, tool
 from hookline._run import waiters
 from hookline._run.journal import Append
+from hookline.hooks import load_rules
 from hookline.models import ModelResponse
 from hookline.payloads import ToolCall
-from hookline.stores import RunStore
+from hookline.stores import CallStore, RunStore
 from hookline.tape import TapeHook, areplay
 from hookline.teams import Team
 from tests.durable_scene import World
@@ -234,6 +235,39 @@ def hook_whose_agent_is_cancelled_by_an_observer(process: Process) -> list[Any]:
     return runs_an_agent_that_is_cancelled(process, "observer")
 
 
+RULES = """
+[[rules]]
+name = "of-the-tree"
+tools = "work"
+when = "count('work') >= 3 || history.exists(c, c.tool == 'limited' && c.outcome == 'error')"
+then = "block"
+message = "Enough in this run."
+
+[[rules]]
+name = "of-the-caller"
+tools = "limited"
+when = "count('limited', duration('1h')) >= 2 || 'two' in labels && count('limited') > 3"
+then = "block"
+message = "Enough in an hour."
+
+[[rules]]
+name = "two"
+point = "after_tool"
+tools = "*"
+when = "result.text == 'did 2'"
+then = "label"
+label = "two"
+"""
+
+
+def rules_that_ask_what_came_before(process: Process) -> list[Any]:
+    pytest.importorskip("cel_expr_python", reason="rules need: pip install 'hookline[rules]'")
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "rules.toml").write_text(RULES)
+        rules = load_rules(Path(folder) / "rules.toml", store=CallStore(":memory:"))
+    return [*rules, Counter()]
+
+
 HOOKS: tuple[Callable[[Process], list[Any]], ...] = (
     sync_counter,
     counter_after_once,
@@ -249,6 +283,7 @@ HOOKS: tuple[Callable[[Process], list[Any]], ...] = (
     hook_whose_agent_is_cancelled_by_its_tool,
     hook_whose_agent_is_cancelled_by_a_tool_that_waits,
     hook_whose_agent_is_cancelled_by_an_observer,
+    rules_that_ask_what_came_before,
 )
 COMBINED = tuple(each for each in HOOKS if each is not observer_and_hook_that_run_agents)
 """Hooks that are tried together. Recovery cannot know what they count in the runs of an observer (DESIGN 6.17)."""

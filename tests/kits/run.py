@@ -24,6 +24,16 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 RESULTS = HERE / "results.json"
 SECONDS = 300
+CLIENT = ROOT / "src" / "hookline" / "server" / "decide" / "client.ts"
+TYPES = {
+    "strict": True,
+    "noEmit": True,
+    "target": "es2022",
+    "module": "nodenext",
+    "lib": ["es2024", "dom"],
+    "allowImportingTsExtensions": True,
+}
+"""The options of the TypeScript compiler, which only checks types: node removes them."""
 sys.path.insert(0, str(ROOT / "bench"))
 
 from environments import VENVS, Environment  # noqa: E402
@@ -53,7 +63,7 @@ class Kit(NamedTuple):
         if shutil.which("npm") is None:
             return "npm is not installed"
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "package.json").write_text('{"private": true}')
+        (self.folder / "package.json").write_text('{"private": true, "type": "module"}')
         command = ["npm", "install", "--no-audit", "--no-fund", "--no-save", *self.install]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
         if done.returncode == 0:
@@ -61,7 +71,21 @@ class Kit(NamedTuple):
         return "" if done.returncode == 0 else done.stderr.strip()[-300:]
 
     def command(self) -> list[str]:
-        """Return the command that drives the kit."""
+        """Return the command that drives the kit.
+
+        Raises:
+            SystemExit: the types of its program are wrong.
+        """
+        if self.program.endswith(".ts"):  # node removes the types, and tsc checks them
+            program = shutil.copy(str(HERE / self.program), str(self.folder))
+            shutil.copy(str(CLIENT), str(self.folder))
+            bin = self.folder / "node_modules" / ".bin"
+            about = {"compilerOptions": TYPES, "files": [self.program]}
+            (self.folder / "tsconfig.json").write_text(json.dumps(about))
+            checked = subprocess.run([bin / "tsc"], cwd=self.folder, capture_output=True, text=True, check=False)
+            if checked.returncode:
+                raise SystemExit(checked.stdout)
+            return [str(bin / "node"), "--experimental-strip-types", "--no-warnings", str(program)]
         if self.program.endswith(".mjs"):  # it imports what is installed beside it
             return ["node", str(shutil.copy(str(HERE / self.program), str(self.folder)))]
         own = sys.executable if self.registry == "npm" else str(self.folder / "bin" / "python")

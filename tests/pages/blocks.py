@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-KINDS = ("python", "py", "console", "sh", "toml", "json", "sql", "text", "markdown", "diff", "nginx", "ini", "yaml")
+KINDS = (
+    *("python", "py", "console", "sh", "toml", "json", "sql", "text", "markdown", "diff", "nginx", "ini", "yaml"),
+    "ts",  # tests/server/decide/test_client.py runs these
+)
 """What may stand behind a fence; `{toctree}` and the like are the site's. A kind that is new needs a test, here."""
 GENERATED = (
     "docs/reference/cli.md",

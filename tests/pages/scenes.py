@@ -106,6 +106,39 @@ SPANS = (
     ' "endTimeUnixNano": "2", "attributes": [{"key": "gen_ai.operation.name", "value": {"stringValue":'
     ' "invoke_agent"}}]}]}]}]}\n'
 )
+REASONS = ("damaged", "late", "wrong size")
+
+
+def month():
+    """A month of conversations of a shop, as logs of another system, a late one with a reason that is new."""
+    for number in range(120):
+        reason = "birthday" if number == 117 else REASONS[number % 3]
+        order, amount = f"#{1000 + number * 7919 % 9000}", 5 + number * 37 % 80
+        calls = [
+            ("get_order", {"order": order}),
+            ("refund", {"order": order, "amount": amount, "reason": reason}),
+            ("send_mail", {"to": f"{'abcdefgh'[number * 5 % 8]}@example.com", "text": "Your refund is on its way."}),
+        ]
+        messages = [{"role": "user", "content": f"The parcel of my order {order} was {reason}."}]
+        for place, (name, arguments) in enumerate(calls):
+            function = {"name": name, "arguments": json.dumps(arguments)}
+            call = {"id": f"c{place}", "type": "function", "function": function}
+            messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            messages.append({"role": "tool", "tool_call_id": f"c{place}", "content": "ok"})
+        messages.append({"role": "assistant", "content": "You get your money back."})
+        yield {"created": 1_793_000_000 + number * 21_600, "messages": messages}
+
+
+def red_team():
+    """Records of attacks on the shop: refunds that nobody asked for."""
+    for number in range(8):
+        ids = {"run_id": f"attack_{number}", "session_id": f"attack_{number}", "agent": "shop"}
+        yield ["run", 0, {"ids": ids, "time": 1_796_000_000.0 + number, "task": "Read my mails."}]
+        arguments = {"order": f"#{number}", "amount": 200 + number, "reason": "late"}
+        yield ["before_tool", "refund", 0, 0, 0.0, 0.0, {"id": "c0", "name": "refund", "arguments": arguments}]
+        yield ["end", 0, {"status": "completed"}]
+
+
 LEARNED = json.dumps(
     {
         "reusable": True,
@@ -273,6 +306,12 @@ SCENES = {
     ),
     "docs/guides/import.md": Scene(
         files={"transcripts/session.jsonl": TRANSCRIPT, "requests.jsonl": REQUESTS, "spans.jsonl": SPANS}
+    ),
+    "docs/guides/suggest.md": Scene(
+        files={
+            "month.jsonl": "".join(f"{json.dumps(line)}\n" for line in month()),
+            "red-team/attacks.moments": "".join(f"{json.dumps(line)}\n" for line in red_team()),
+        }
     ),
     "docs/guides/tapes.md": Scene(
         files={"new_rules.py": NO_NOTES, "notes.txt": "Buy milk.\n"},

@@ -291,7 +291,14 @@ def is_a_record(text, programs, folder):
     assert run.moments[0].verdict.verb == "block"
 
 
+def is_the_tested_policy(text, programs, folder):
+    """A policy in Rego, which `make test-adapters` evaluates."""
+    tested = (ROOT / "tests/adapters/test_agent_control_spec.py").read_text()
+    assert text.replace("policy:large_refund", "policy:large") in tested
+
+
 TEXTS = {
+    ("docs/guides/cedar-rego.md", "package refunds"): is_the_tested_policy,
     ("docs/guides/channels.md", " channel"): is_a_drawing,
     ("docs/guides/channels.md", "A7K2"): is_how_a_call_is_put,
     ("docs/guides/channels/webhook.md", "Hookline-Signature"): is_a_signature,
@@ -383,6 +390,10 @@ def test_a_unit_of_systemd_starts_a_command_that_there_is(block):
 @pytest.mark.parametrize("block", of_kind("yaml"), ids=str)
 def test_the_commands_of_a_workflow_exist_with_their_options(block):
     yaml = pytest.importorskip("yaml")
+    if block.page == "docs/guides/decide.md":  # `make test-kits` runs LiteLLM itself
+        (guardrail,) = yaml.safe_load(block.text)["guardrails"]
+        assert guardrail["litellm_params"]["guardrail"] == "generic_guardrail_api"
+        return
     jobs = yaml.safe_load(block.text)["jobs"].values()
     commands = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
     calls = [call for command in commands for call in hookline_calls(command) if command.startswith("hookline")]

@@ -22,7 +22,7 @@ WITH_CODE = [
 ]
 
 
-PACKAGES = ("agent_hooks", "dbos")
+PACKAGES = ("agent_hooks", "agent_control_spec", "dbos")
 """Packages of some pages that few people install. `make test-adapters` runs the code of these pages."""
 
 

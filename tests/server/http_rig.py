@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 from hookline._web.http_server import HttpServer
 from hookline.server.api import RunsApi
 from hookline.server.approvals import ApprovalsApi
+from hookline.server.decide.api import DecideApi
 from hookline.server.openapi import OpenApi
 from hookline.server.routing import Gate
 from hookline.server.statistics import StatisticsApi
@@ -22,7 +23,7 @@ RIGHTS = {
     "other": ("read", "run", "approve"),
     "admin": ("read", "run", "approve", "admin"),
 }
-FAST = {"rate": 1e9, "burst": 1_000_000, "max_runs_per_caller": 10_000}
+FAST = {"rate": 1e9, "burst": 1_000_000, "decide_rate": 1e9, "decide_burst": 1_000_000, "max_runs_per_caller": 10_000}
 
 
 class Served:
@@ -35,7 +36,7 @@ class Served:
         wanted = {name: scopes for name, scopes in RIGHTS.items() if f"{name}'s" not in known}
         self.secrets = {name: self.store.add(f"{name}'s", scopes)[1] for name, scopes in wanted.items()}
         self.apis = [RunsApi(self.service), ApprovalsApi(self.service, audit), StatisticsApi(self.service)]
-        self.apis.append(OpenApi(self.endpoints))
+        self.apis += [DecideApi(self.service), OpenApi(self.endpoints)]
         self.gate = Gate(self.store, self.service.options, audit=audit)
         self.app = Starlette(routes=self.routes())
         self.url = "http://127.0.0.1:8420"

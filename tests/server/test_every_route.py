@@ -62,6 +62,11 @@ PATHS = {
     "GET /v1/models",
     "GET /v1/models/{model}",
     "POST /v1/chat/completions",
+    "POST /decide",
+    "GET /decide/{id}",
+    "GET /decide/schema",
+    "GET /decide/client.ts",
+    "POST /beta/litellm_basic_guardrail_api",
 }
 """All endpoints of the API. Add new ones here, after deciding who may call them."""
 

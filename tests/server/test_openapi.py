@@ -104,7 +104,7 @@ def known(server, path):
     """Existing ids for a path."""
     if path.startswith("/runs/"):
         return server.ids["open" if path.endswith(("cancel", "messages")) else "runs"]
-    return server.ids[path.split("/")[1]]
+    return server.ids.get(path.split("/")[1], ["decision_unknown"])
 
 
 OPERATIONS = [
@@ -126,6 +126,11 @@ OPERATIONS = [
     ("POST", "/approvals/{id}"),
     ("GET", "/grants"),
     ("DELETE", "/grants/{id}"),
+    ("POST", "/decide"),
+    ("GET", "/decide/{id}"),
+    ("GET", "/decide/schema"),
+    ("GET", "/decide/client.ts"),
+    ("POST", "/beta/litellm_basic_guardrail_api"),
     ("GET", "/openapi.json"),
 ]
 ENDLESS = ("GET", "/events")

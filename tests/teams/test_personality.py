@@ -58,6 +58,15 @@ def test_every_field_is_read_and_paths_are_taken_from_the_file(tmp_path):
     assert found.code == [tmp_path / "hooks.py", tmp_path / "tools.py"]
 
 
+def test_rules_beside_personalities_are_none(tmp_path):
+    coder = written(tmp_path, 'guards = ["rules.toml"]\n')
+    rules = written(tmp_path, "[[rules]]\n", "rules.toml")
+    assert main_files(tmp_path) == [coder]
+    assert read(coder).guards == (str(rules),)
+    rules.write_text('instructions = "You know the rules."\n')
+    assert main_files(tmp_path) == [coder, rules]
+
+
 def test_missing_fields_are_taken_from_the_settings(tmp_path):
     found = read(written(tmp_path, 'description = "x"'))
     assert (found.id, found.display_name) == ("coder", "coder")

@@ -174,16 +174,25 @@ class HostedBatch(Batch):
         call: the call, with an id that the run has not used.
         unasked: why the user of the host cannot be asked.
         earlier: the same call in flight, if the host asks about it again: it is judged again, and counts once.
+        given: the id by which the host calls it.
     """
 
     failures_end_run = False
 
     def __init__(
-        self, loop: HostedLoop, call: ToolCall, unasked: Unasked | None = None, earlier: HostedCall | None = None
+        self,
+        loop: HostedLoop,
+        call: ToolCall,
+        unasked: Unasked | None = None,
+        earlier: HostedCall | None = None,
+        given: str = "",
     ) -> None:
         has_started = earlier is not None and earlier.batch.pending.started
         reports = _RepeatedReports(loop.engine) if has_started else CallReports(loop.engine)
-        super().__init__(loop.engine, [call], loop.engine.hop, frozenset(), reports, call.id)
+        super().__init__(loop.engine, [call], loop.engine.hop, loop.withdrawn, reports, call.id)
+        self._given = given or call.id
+        if attempt := loop.repeated.get(self._given, 0):
+            self.calls = [self._pending(call, 0, attempt + 1)]
         self.exchange = Exchange("tool", call)
         self.seconds: float | None = None
         """How long the call took, if the host says it."""
@@ -231,6 +240,8 @@ class HostedBatch(Batch):
         engine = self.engine
         if engine.has_listeners(AFTER_TOOL) or engine.has_listeners(TOOL_END_WITH_PATH):
             await self._after(0)
+        if self.retry is None:
+            self._loop.repeated.pop(self._given, None)
         if self._loop.is_finishing:
             self.of_reply = 0  # the transcript ends with the reply, and not with calls that were never made
         else:
@@ -265,6 +276,7 @@ class HostedBatch(Batch):
     async def _retry(self, index: int, note: str | None) -> None:
         """Leave it to the host to make the call again."""
         self.retry = note or "The result is not good enough: call the tool again."
+        self._loop.repeated[self._given] = self.pending.request.attempt
         assert self.pending.result is not None  # it was judged
         await self._report_paths(self.pending.result)
 
@@ -314,6 +326,9 @@ class HostedCall:
 class HostedLoop(Loop):
     """One run of a host."""
 
+    withdrawn = frozenset[str]()
+    """The tools that hooks removed from the last request, which the model must not call."""
+
     def __init__(self, engine: Engine, *given: Any) -> None:
         super().__init__(engine, *given)
         self.context: Context | None = None
@@ -326,6 +341,8 @@ class HostedLoop(Loop):
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._batches: dict[HostedBatch, None] = {}
         self._ids = set[str]()
+        self.repeated: dict[str, int] = {}
+        """How often calls were made whose results hooks rejected, by the ids that the host gave them."""
 
     @property
     def over(self) -> str:
@@ -548,6 +565,28 @@ class HostedRun:
         """The calls that were judged and have no result yet, as the hooks left them."""
         return tuple(held.batch.pending.request for held in self._loop.calls)
 
+    @property
+    def engine(self) -> Engine:
+        """The engine, for the part of the loop that is about model calls."""
+        return self._engine
+
+    def withdraw(self, tools: frozenset[str]) -> None:
+        """Let no call of these tools run until the next request."""
+        self._loop.withdrawn = tools
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether a hook has ended the run, with the reply in :attr:`over`. The host need not end it."""
+        return isinstance(self._engine.cause, RunEndedError)
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin work that belongs to the run, in its context. The end of the run cancels it."""
+        return self._loop.ask(work, None, None)
+
+    async def work(self, question: Coroutine[Any, Any, T]) -> T:
+        """Answer a question of another kind, in the context of the run."""
+        return await self.begin(question)
+
     # Points.
 
     async def fire(self, point: Point[Any], payload: Any, *, tool: Tool | None = None, about: Any = None) -> Verdict:
@@ -648,7 +687,7 @@ class HostedRun:
             earlier.batch.withdraw()
             batch = HostedBatch(loop, replace(call, id=earlier.batch.pending.request.id), unasked, earlier)
         else:
-            batch = HostedBatch(loop, loop.with_free_id(call), unasked)
+            batch = HostedBatch(loop, loop.with_free_id(call), unasked, given=call.id)
         if tool is not None:
             self.tools.add(tool)
         loop.start(batch, batch.judge(), tool, about)

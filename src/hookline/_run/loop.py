@@ -205,7 +205,7 @@ class Loop:
             reply = await call_model(engine, request, engine.agent.model)
             self._append_reply(reply)
             if reply.tool_calls:
-                batch = self._batch(reply, _withdrawn(request, reply.request))
+                batch = self._batch(reply, withdrawn(request, reply.request))
                 await batch.run()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             await engine.note_cause(cause)
@@ -394,7 +394,7 @@ class Loop:
         return tuple([message for message in messages[same:] if id(message) not in known])
 
 
-def _withdrawn(offered: ModelRequest, asked: ModelRequest) -> frozenset[str]:
+def withdrawn(offered: ModelRequest, asked: ModelRequest) -> frozenset[str]:
     """Return the names of tools that hooks removed from the request, which the model must not call."""
     if asked.tools is offered.tools:
         return frozenset()

@@ -108,7 +108,7 @@ async def _call_model(engine: Engine, request: ModelRequest, model: Model) -> Mo
                     if inside_step:
                         engine.shown = (reply.hop, reply.attempt) if generation.shown else None
                     if engine.has_consumers:
-                        _emit_reply(engine, reply)
+                        emit_reply(engine, reply)
                     return reply
                 rejected += 1
                 note = retry_note(problem)
@@ -446,7 +446,8 @@ async def _output_problem(generation: Generation, output: RunOutput, reply: Mode
     return problem
 
 
-def _emit_reply(engine: Engine, reply: ModelReply) -> None:
+def emit_reply(engine: Engine, reply: ModelReply) -> None:
+    """Emit an event for a reply that is used."""
     if not engine.wants(ModelReplied):  # do not collect the fields for nothing
         return
     engine.emit(

@@ -13,11 +13,23 @@ import socket
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .._base.errors import HooklineError, NotInstalledError
 from .._net.urls import bracketed
-from .middleware import App, CompleteRejection, SecurityMiddleware, is_loopback, with_cors
+from .middleware import (
+    PEER,
+    App,
+    CompleteRejection,
+    Receive,
+    Scope,
+    SecurityMiddleware,
+    Send,
+    is_loopback,
+    with_cors,
+)
+from .unix_socket import SocketError, UnixListener
 
 if TYPE_CHECKING:
     from uvicorn import Server
@@ -73,6 +85,7 @@ class HttpServer:
         grace: how many seconds running requests get to finish when the server stops.
         extra: the extra to install if a package is missing.
         complete: completes the rejections of requests that no component sees.
+        socket: the path of a Unix socket to listen on as well, for programs of this user; see :class:`UnixListener`.
 
     Raises:
         NotInstalledError: starlette, uvicorn or websockets is missing.
@@ -91,6 +104,7 @@ class HttpServer:
         grace: float = 5.0,
         extra: str = "channels",
         complete: CompleteRejection | None = None,
+        socket: str = "",
     ) -> None:
         if isinstance(hosts, str):
             raise TypeError(f"hosts must be a list of names such as ['chat.example.com'], not {hosts!r}")
@@ -106,6 +120,8 @@ class HttpServer:
         self._body_seconds = body_seconds
         self._grace = grace
         self._complete = complete
+        self._socket = socket
+        self._unix: UnixListener | None = None
         self._server: Any = None
         self._app: Any = None
         self._serving: asyncio.Task[None] | None = None
@@ -125,7 +141,7 @@ class HttpServer:
         """Listen on the port and return as soon as requests are accepted.
 
         Raises:
-            WebError: the port is taken, or two components have the same path.
+            WebError: the port is taken, the socket cannot be used, or two components have the same path.
             HooklineError: a component is unsafe to serve to other machines.
         """
         if self._serving is not None:
@@ -146,8 +162,17 @@ class HttpServer:
         )
         listener = self._listen()
         self.port = listener.getsockname()[1]
+        sockets = [listener]
+        if self._socket:
+            try:
+                self._unix = UnixListener(Path(self._socket))
+            except SocketError as error:
+                listener.close()
+                raise WebError(str(error)) from error
+            sockets.append(self._unix)
+            app = _naming_peers(app)
         self._server = _uvicorn_server(app, max_message=self._max_body, grace=self._grace)
-        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]), name="hookline-http")
+        self._serving = asyncio.create_task(self._server.serve(sockets=sockets), name="hookline-http")
         while not self._server.started:
             if self._serving.done():
                 await self.stop()
@@ -187,6 +212,8 @@ class HttpServer:
             if before_stop is not None:
                 before_stop()
         self._server.should_exit = True
+        if self._unix is not None:
+            self._unix.remove()
         try:
             await serving
         except Exception:
@@ -223,6 +250,17 @@ class HttpServer:
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=listener.detach())
         listener.setblocking(False)
         return listener
+
+
+def _naming_peers(app: App) -> App:
+    """Return an application that gets an address for the clients of the Unix socket, which have none."""
+
+    async def named(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan" and scope.get("client") is None:
+            scope["client"] = PEER
+        await app(scope, receive, send)
+
+    return named
 
 
 def _uvicorn_server(app: App, *, max_message: int, grace: float) -> Server:

@@ -38,6 +38,9 @@ HEADERS = {
 EXPOSED_HEADERS = ("X-Hookline-Run", "X-Correlation-ID", "X-Request-ID", "Retry-After", "ETag")
 """Response headers that pages of other origins may read."""
 
+PEER = ("unix", 0)
+"""The address of a client on a Unix socket of the server, in the place of an IP address: a program of the same user."""
+
 SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 """Methods that change nothing."""
 
@@ -336,4 +339,10 @@ def is_local(scope: Scope) -> bool:
     """Return whether a request comes directly from this machine, not through a proxy."""
     address = str((scope.get("client") or ("",))[0])
     proxied = any(key in _PROXY_HEADERS or key.startswith(b"x-forwarded-") for key, _ in scope["headers"])
-    return is_loopback(address) and is_loopback(header(scope, b"host") or "") and not proxied
+    here = address == PEER[0] or is_loopback(address)
+    return here and is_loopback(header(scope, b"host") or "") and not proxied
+
+
+def is_peer(scope: Scope) -> bool:
+    """Return whether a request comes directly from a program of this user, through a Unix socket."""
+    return (scope.get("client") or ("",))[0] == PEER[0] and is_local(scope)

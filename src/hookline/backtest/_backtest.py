@@ -94,8 +94,8 @@ def backtest(
     began = time.perf_counter()
     if not isinstance(records, (str, os.PathLike)) and not callable(getattr(records, "blocks", None)):
         records = list(records)  # type: ignore[arg-type]
-    source = _source(records, since)
-    labels, unread = _labels(records)
+    source = open_source(records, since)
+    labels, unread = labels_beside(records)
     test = Test(
         hook_stack(rules),
         None if baseline is None else hook_stack(baseline, "baseline"),
@@ -211,7 +211,13 @@ def load_rules(references: Iterable[str], home: Path | None = None) -> HookRegis
     return registry
 
 
-def _source(records: Any, since: float | None) -> Source:
+def open_source(records: Any, since: float | None) -> Source:
+    """Return records as a source: one that is given, or files and folders of records, tapes and Parquet files.
+
+    Raises:
+        RecordError: a path does not exist.
+        BacktestError: there is no record.
+    """
     if callable(getattr(records, "blocks", None)):
         return records  # type: ignore[no-any-return]
     paths = [records] if isinstance(records, (str, os.PathLike)) else list(records)
@@ -222,7 +228,7 @@ def _source(records: Any, since: float | None) -> Source:
     return sources[0] if len(sources) == 1 else Joined(sources)
 
 
-def _labels(records: Any) -> tuple[dict[str, dict[str, Label]], list[Skipped]]:
+def labels_beside(records: Any) -> tuple[dict[str, dict[str, Label]], list[Skipped]]:
     """Return the labels in the folders of the records: by run id, then by call id or ``#n``."""
     found: dict[str, dict[str, Label]] = {}
     skipped: list[Skipped] = []

@@ -46,6 +46,7 @@ GROUPS = {
         "rules": "Check, test and explain rules that are data, in files such as rules.toml.",
         "backtest": "Show which decisions would differ under other rules.",
         "coverage": "Show which tools and arguments no guard has looked at.",
+        "suggest": "Propose rules from recorded runs, with what they would cost.",
         "replay": "Replay tapes under other hooks, and show what differs.",
         "import": "Import logs of Claude Code, OpenAI or OpenTelemetry.",
     },

@@ -58,6 +58,14 @@ def serve(
     port: Annotated[
         int | None, service_option("Port to listen on; 0 for any free port. [default: 8420]", metavar="N", panel=_PANEL)
     ] = None,
+    socket: Annotated[
+        str | None,
+        service_option(
+            "Unix socket to listen on as well, for programs of this user, in a folder that nobody else can enter.",
+            metavar="PATH",
+            panel=_PANEL,
+        ),
+    ] = None,
     durable: Annotated[bool | None, service_option(DURABLE, "--durable/--no-durable", panel=_PANEL)] = None,
     execute: Annotated[
         bool | None,
@@ -82,6 +90,7 @@ def serve(
 ) -> int:
     """Serve the agent over HTTP: a JSON API, A2A, and OpenAI's chat API."""
     options: dict[str, Any] = {"host": host, "port": port, "durable": durable, "execute": execute, "grace": grace}
+    options["socket"] = None if socket is None else os.path.abspath(socket)
     if rules:
         trust_named(*reference_files(rules, Path.cwd()))
         options["rules"] = [*config.settings.server.get("rules", ()), *map(os.path.abspath, rules)]

@@ -111,7 +111,7 @@ class Rule:
             return "pass"
         if example.agent and not matches(example.agent, self.data.agents):
             return "pass"
-        return self.data.then if self.condition.holds(_situation_of(example, self.data, self.condition)) else "pass"
+        return self.data.then if self.condition.holds(situation_of(example, self.data, self.condition)) else "pass"
 
     def _holds(self, ctx: Any, payload: Any) -> bool:
         if self.data.agents != EVERY and not matches(ctx.agent_name, self.data.agents):
@@ -259,7 +259,7 @@ def _compiled(rule: RuleData, index: int, source: file.Source, declared: Mapping
     return condition
 
 
-def _situation_of(example: Example, rule: RuleData, condition: Condition) -> Situation:
+def situation_of(example: Example, rule: RuleData, condition: Condition) -> Situation:
     """Return the situation that an example describes."""
     entries = [
         Entry(past.tool, past.arguments, past.outcome, past.agent, past.approved, past.labels, shown={})

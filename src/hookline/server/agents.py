@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from .._base.frozen import EMPTY, Frozen, freeze_flat
 from .._base.text import did_you_mean
 from .._kernel.registry import HookStack
+from .._run.hosted import HostedAgent, HostedTools
 from .._run.run_hooks import clean_for, clean_with, redactions_of
 from ..models.attachments import ANY_TYPE
 from .errors import UnknownAgentError
@@ -47,6 +48,7 @@ class Agents:
 
     def __init__(self, answerers: Mapping[str, Any], only: Iterable[str] = ()) -> None:
         self._answerers = dict(answerers)
+        self._hosted: dict[str, tuple[Any, HostedAgent]] = {}
         self._only: tuple[str, ...] = ()
         for name in (wanted := tuple(only)):
             self.answerer(name)
@@ -82,6 +84,31 @@ class Agents:
         """Return the hooks of all served agents by name; of a team, those of its first member."""
         found = {name: _agent_of(answerer, id) for name, (answerer, id) in self._all().items()}
         return {name: agent.hooks.stack for name, agent in found.items() if hasattr(agent, "hooks")}
+
+    def hosted(self, name: str) -> tuple[HostedAgent, HostedTools]:
+        """Return an agent with the hooks and limits of a served agent, for runs that a program executes, and its tools.
+
+        They have the effects of the tools of the same names, and nothing calls them.
+
+        Raises:
+            UnknownAgentError: there is no agent with this name.
+        """
+        served, answerer, id = self.answerer(name)
+        agent = _agent_of(answerer, id)
+        known, hosted = self._hosted.get(served, (None, None))
+        if hosted is None or known is not agent:
+            hosted = HostedAgent(
+                agent.name,
+                llm=agent.model,
+                hooks=agent.hooks,
+                deps_type=agent.deps_type,
+                limits=agent.limits,
+                allowed_plugins=agent.allowed_plugins,
+                max_attachment=agent.max_attachment,
+            )
+            hosted.sinks = agent.sinks
+            self._hosted[served] = agent, hosted
+        return hosted, HostedTools(effects={tool.name: tool.effects for tool in agent.tools})
 
     def redactions(self) -> Sequence[Any]:
         """Return what the hooks of all served agents declare for everything that is stored."""

@@ -185,12 +185,8 @@ class RunsApi:
 
     async def _start(self, request: Request) -> Response:
         body, caller = await body_of(request, RunRequest), caller_of(request)
-        key = request.headers.get("idempotency-key")
-        if key is not None and not _IDEMPOTENCY_KEY.fullmatch(key):
-            raise ApiError(
-                400, "bad_key", "an Idempotency-Key must have 1 to 255 printable ASCII characters, without spaces"
-            )
-        attachments = _attachments(body.attachments)
+        key = idempotency_key_of(request)
+        attachments = attachments_of(body.attachments)
         run = await self._service.start(
             caller,
             body.task,
@@ -199,7 +195,7 @@ class RunsApi:
             session=body.session,
             task_id=body.task_id,
             correlation_id=body.correlation_id or correlation_of(request),
-            idempotency_key=key or "",
+            idempotency_key=key,
             request=msgspec.structs.replace(body, wait=0.0),
         )
         if body.wait and not run.is_over:
@@ -238,7 +234,7 @@ class RunsApi:
 
     async def _steer(self, request: Request) -> Response:
         body, caller = await body_of(request, MessageRequest), caller_of(request)
-        attachments = _attachments(body.attachments)
+        attachments = attachments_of(body.attachments)
         try:
             run = await self._service.steer(request.path_params["id"], caller, body.text, attachments)
         except AttachmentError as error:
@@ -296,11 +292,35 @@ class RunsApi:
         return json_response(AgentsPage(tuple(found)))
 
 
-def _attachments(given: Sequence[AttachmentInput]) -> list[Attachment]:
-    return [_attachment(each, f"attachments[{at}]") for at, each in enumerate(given)]
+def idempotency_key_of(request: Request) -> str:
+    """Return the idempotency key of a request; empty if it has none.
+
+    Raises:
+        ApiError: it is not valid.
+    """
+    key = request.headers.get("idempotency-key")
+    if key is not None and not _IDEMPOTENCY_KEY.fullmatch(key):
+        raise ApiError(
+            400, "bad_key", "an Idempotency-Key must have 1 to 255 printable ASCII characters, without spaces"
+        )
+    return key or ""
 
 
-def _attachment(given: AttachmentInput, where: str) -> Attachment:
+def attachments_of(given: Sequence[AttachmentInput]) -> list[Attachment]:
+    """Return the files of a request.
+
+    Raises:
+        ApiError: one of them cannot be used.
+    """
+    return [attachment_of(each, f"attachments[{at}]") for at, each in enumerate(given)]
+
+
+def attachment_of(given: AttachmentInput, where: str) -> Attachment:
+    """Return a file of a request, whose place there is ``where``.
+
+    Raises:
+        ApiError: it cannot be used.
+    """
     if bool(given.data) == bool(given.url):
         raise ApiError(400, "bad_attachment", f"{where}: give either data or url")
     try:

@@ -251,6 +251,7 @@ def _http_server(server: Server, options: ServerOptions) -> HttpServer:
         grace=REQUEST_SECONDS,
         extra="server",
         complete=server.gate.complete,
+        socket=options.socket,
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from .._base.frozen import EMPTY
 from .._base.workers import in_thread
-from .._web.middleware import SAFE_METHODS, Scope, header, is_local, is_same_origin
+from .._web.middleware import SAFE_METHODS, Scope, header, is_local, is_peer, is_same_origin
 from ..stores.audit.format import encode_fields, encode_type
 from ..stores.audit.log import AuditLog
 from ..stores.audit.records import AuthRecord
@@ -82,6 +82,8 @@ class Operation(msgspec.Struct, frozen=True):
     scopes: tuple[str, ...]
     app: Any
     route: str
+    decides: bool = False
+    """Whether its requests are questions about decisions, which have a rate limit of their own."""
 
     def __post_init__(self) -> None:
         valid = self.scopes == PUBLIC or {*self.scopes} <= {*RIGHTS}
@@ -183,6 +185,7 @@ class Authenticator:
         self._login = None if options.login is None else ProxyLogin(options.login)
         self._rates = RateLimiter(options.rate, options.burst)
         self._shared_rates = None if buckets is None else SharedRateLimiter(buckets, self._rates)
+        self._decisions = RateLimiter(options.decide_rate, options.decide_burst)
         self._wrong_keys = WrongKeyLimiter()
         self._refreshing = asyncio.Lock()
 
@@ -225,12 +228,17 @@ class Authenticator:
             await self._admit_key(scope, request, operation, network)
         else:
             await self._admit_user(self._application, scope, request, operation, network)
-        caller = f"by {request.caller.id}"
-        _limit(self._rates.take(caller) if self._shared_rates is None else await self._shared_rates.take(caller))
+        await self._limit_caller(f"by {request.caller.id}", operation)
         if operation is not None and not request.caller.may(*operation.scopes):
             self._record(request, operation, _MISSING_RIGHT)
             raise _forbidden("this key" if request.key else "the caller", operation)
         self._record(request, operation)
+
+    async def _limit_caller(self, caller: str, operation: Operation | None) -> None:
+        if operation is not None and operation.decides:
+            _limit(self._decisions.take(caller))
+        else:
+            _limit(self._rates.take(caller) if self._shared_rates is None else await self._shared_rates.take(caller))
 
     async def _admit_key(self, scope: Scope, request: RequestInfo, operation: Operation | None, network: str) -> None:
         try:
@@ -247,7 +255,8 @@ class Authenticator:
             )
         if self._login is not None and self._admit_person(self._login, scope, request, operation, network):
             return
-        if self._keys_required or not is_local(scope):
+        by_socket = is_peer(scope) and not has_secret(scope)  # the system has authenticated the user
+        if not by_socket and (self._keys_required or not is_local(scope)):
             self._authenticate(scope, request, operation, network)
         else:
             request.caller = Caller(LOCAL, LOCAL, frozenset(RIGHTS))
@@ -536,6 +545,11 @@ def secret_of(scope: Scope) -> tuple[str | None, str]:
     if len(found) > 1:
         return None, "two keys were given"
     return (found.pop(), "") if found else (None, "no key was given")
+
+
+def has_secret(scope: Scope) -> bool:
+    """Whether a request's headers name a key, or several."""
+    return any(key in (b"authorization", b"x-api-key") for key, _ in scope["headers"])
 
 
 def cookie_of(scope: Scope) -> str:

@@ -7,6 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from .._base.errors import NotInstalledError
 from ..config.errors import ConfigError
 from ..config.factory import KEEP_DAYS, NAME, approval_store, find_deps_factory, make_context
@@ -130,6 +132,7 @@ def build_parts(
     from .audit import AuditApi, AuditService
     from .chat.api import ChatApi
     from .console.api import ConsoleApi
+    from .decide.api import DecideApi
     from .explain import ExplainApi, RunRecords
     from .halts import HaltApi, HaltService
     from .links import LinksApi, build_links
@@ -137,6 +140,8 @@ def build_parts(
     from .statistics import StatisticsApi
 
     home = Path.cwd() if home is None else home
+    if options.socket:
+        options = msgspec.structs.replace(options, socket=str(home / Path(options.socket).expanduser()))
     agents = find_agents(answerers, options)
     deps = find_deps_factory(settings, answerers.values(), deps, home)
     hooks = [hook for answerer in answerers.values() for hook in answerer.hooks]
@@ -184,6 +189,7 @@ def build_parts(
         AuditApi(log),
         ReplayApi(replays, service),
         HaltApi(halts),
+        DecideApi(service),
     ]
     if links is not None:
         apis.append(LinksApi(links, lambda: server.url))

@@ -14,10 +14,12 @@ from typing import Any
 from .._base.text import error_text, stop_text
 from .._base.workers import in_thread
 from .._kernel.errors import HooklineError
+from .._kernel.events import Event
 from .._kernel.registry import stack_of
 from .._kernel.state import AgentResult
 from .._run.context import AgentContext, services_of, set_deps, set_origin
 from .._run.halt import POLL_SECONDS, HaltSwitch
+from .._run.hosted import HostedAgent, HostedRun, HostedTools
 from .._run.session import Session
 from .._run.termination import RunFailedError
 from ..hooks.approvals import ApprovalsHook, Notifier
@@ -157,6 +159,70 @@ class RunExecutor:
         status, fields = await self.run_agents(live, answerer, session, metadata, save=save)
         live.finish(status, **fields)
 
+    async def host(
+        self,
+        live: LiveRun,
+        caller: Caller,
+        agent: HostedAgent,
+        tools: HostedTools,
+        personality: str,
+        sink: Callable[[Event], object],
+        opened: asyncio.Future[HostedRun],
+    ) -> None:
+        """Execute a run of a program that asks about its moments. Hosted runs need no slot: they wait for nothing.
+
+        The run is always finished when this returns.
+
+        Args:
+            live: the run.
+            caller: the owner of the run.
+            agent: the agent whose hooks decide.
+            tools: the tools that are known.
+            personality: the personality of the agent in a new conversation.
+            sink: gets the events of the run.
+            opened: gets the run when the hooks have judged its task, or the error because of which it did not begin.
+        """
+        record = live.record
+        try:
+            session = await self.load(record, personality)
+            metadata = session.metadata = self.metadata_of(record, caller)
+            with self._facts.recording(record, live.put_fact):
+                ctx = self._context_for(record, session, await self._create_deps(metadata))
+                services_of(ctx).environment.name_run(record.id)
+                hosted = await agent.host(
+                    live.given_task,
+                    tools=tools,
+                    session=session,
+                    ctx=ctx,
+                    hooks=self.hooks,
+                    sinks=[live.add_event, sink],
+                    metadata=metadata,
+                    task_id=record.task_id,
+                    correlation_id=record.correlation_id,
+                    attachments=live.attachments,
+                )
+                live.begin(hosted.run)
+                opened.set_result(hosted)
+                try:
+                    result = await hosted.run.result()
+                except RunFailedError as failure:
+                    result = failure.result
+            status, fields = outcome_of([result], await self.save(session))
+            if live.stop_reason and status == "cancelled":
+                status, fields["reason"] = live.final_status or status, live.stop_reason
+            live.finish(status, **fields)
+        except asyncio.CancelledError:
+            live.finish("interrupted", reason="the server stopped")
+        except Exception as error:
+            if not isinstance(error, HooklineError):
+                log.exception("the run %s failed", record.id)
+            known = isinstance(error, HooklineError)
+            live.finish("failed", error=error_text(error) if known else f"internal error: {type(error).__name__}")
+            if not opened.done():
+                opened.set_exception(error)
+        finally:
+            opened.cancel()
+
     async def load(self, record: RunRecord, personality: str) -> Session:
         """Load the conversation of a run, or create it.
 
@@ -248,11 +314,7 @@ class RunExecutor:
     ) -> AgentResult[Any]:
         """Run one agent of a served run. The first one gets the id of the served run."""
         record, durable = live.record, live.durable
-        _RUN.set(record)
-        ctx = self._context(session)
-        set_origin(ctx, record.origin, record.id)
-        if self._deps is not None:
-            set_deps(ctx, deps)
+        ctx = self._context_for(record, session, deps)
         environment = services_of(ctx).environment
         if number == 1:
             environment.name_run(record.id)
@@ -281,6 +343,15 @@ class RunExecutor:
         except RunFailedError as failure:
             return failure.result
         return result
+
+    def _context_for(self, record: RunRecord, session: Session, deps: Any) -> AgentContext:
+        """Return the context of a run that begins in this task."""
+        _RUN.set(record)
+        ctx = self._context(session)
+        set_origin(ctx, record.origin, record.id)
+        if self._deps is not None:
+            set_deps(ctx, deps)
+        return ctx
 
     async def was_saved(self, session: Session, before: int) -> bool:
         """Whether a session that began with ``before`` messages has been saved by a process that ended after that.

@@ -106,6 +106,7 @@ class LiveRun:
         events: the events so far, if they are few. They are stored.
         task: the task as the caller gave it. That of the record is cleaned, because it is stored and shown.
         clean: replaces what must not be stored; see :meth:`Agents.clean`.
+        is_hosted: whether a program executes the run, and asks about its moments.
     """
 
     def __init__(
@@ -117,8 +118,10 @@ class LiveRun:
         *,
         task: str = "",
         clean: Callable[[str], str] = str,
+        is_hosted: bool = False,
     ) -> None:
         self._record = record
+        self.is_hosted = is_hosted
         self.given_task = task
         self._clean = clean
         self.last_seq = record.last_seq

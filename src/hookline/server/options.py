@@ -77,6 +77,8 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         keys: the SQLite file of API keys; by default ``keys.db`` in the folder of the runs file.
         host: the address to listen on. With any other than a loopback address, callers need keys.
         port: the port; 0 picks a free one.
+        socket: the path of a Unix socket to listen on as well, in a folder of this user that nobody else can enter.
+            Its callers have all rights, without a key.
         hosts: further host names to accept, such as that of a reverse proxy.
         origins: other origins whose pages may send requests and read the responses (CORS), such as
             ``https://chat.example.com``.
@@ -86,6 +88,14 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             ``admins``.
         rate: how many requests a caller may send per minute.
         burst: how many requests a caller may send at once.
+        decide_rate: how many questions a caller may send to ``/decide`` per minute; they do not count in ``rate``. Each
+            server counts those that it gets.
+        decide_burst: how many questions a caller may send at once.
+        decide_seconds: how long hooks may take to judge a question before it is answered with a block. The time that a
+            call waits for people does not count.
+        max_sessions: how many sessions of ``/decide`` may be open at this server.
+        max_sessions_per_caller: how many sessions of ``/decide`` one caller may have open at this server.
+        session_seconds: after how many seconds without a question the run of a session ends.
         max_body: the limit for a request body, in bytes.
         body_seconds: how long a client may take to send a request body.
         max_runs: how many runs this process executes at once.
@@ -122,6 +132,7 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     keys: str = ""
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8420
+    socket: str = ""
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     public_url: str = ""
@@ -129,6 +140,12 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     login: LoginOptions | None = None
     rate: PositiveNumber = 600.0
     burst: PositiveInt = 100
+    decide_rate: PositiveNumber = 60_000.0
+    decide_burst: PositiveInt = 2000
+    decide_seconds: PositiveNumber = 30.0
+    max_sessions: PositiveInt = 2000
+    max_sessions_per_caller: PositiveInt = 1000
+    session_seconds: PositiveNumber = 3600.0
     max_body: Annotated[int, msgspec.Meta(ge=1000, le=1_000_000_000)] = 1_000_000
     body_seconds: PositiveNumber = 20.0
     max_runs: PositiveInt = 64

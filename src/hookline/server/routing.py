@@ -93,6 +93,7 @@ class Endpoint(Frozen, frozen=True):
         error_body: makes the body of an error, for a protocol with its own format. It applies to the whole path.
         error_page: makes the response for an error, for pages. It applies to the whole path.
         described: whether the endpoint is in the API description.
+        decides: whether its requests count in ``decide_rate`` instead of ``rate``.
         slash: whether the path may end with a slash, which clients of some protocols add. It applies to the whole path.
     """
 
@@ -115,6 +116,7 @@ class Endpoint(Frozen, frozen=True):
     error_page: ErrorPage | None = None
     described: bool = True
     slash: bool = False
+    decides: bool = False
 
 
 class Gate:
@@ -198,7 +200,8 @@ class Gate:
             operations, method = paths.setdefault(endpoint.path, {}), endpoint.method.upper()
             if method in operations:
                 raise ValueError(f"{method} {endpoint.path} is defined twice")
-            operation = operations[method] = Operation(endpoint.scopes, _endpoint_app(endpoint), endpoint.path)
+            app = _endpoint_app(endpoint)
+            operation = operations[method] = Operation(endpoint.scopes, app, endpoint.path, endpoint.decides)
             if method == "GET" and endpoint.media != "text/event-stream":
                 operations.setdefault("HEAD", operation)
             if endpoint.error_page is not None:

@@ -20,9 +20,12 @@ from .._base.attachment_files import available_data
 from .._base.frozen import EMPTY
 from .._base.tasks import defer_cancellation, uninterrupted
 from .._base.text import error_text
+from .._kernel.errors import CallRefusedError, HookError
+from .._kernel.events import Event
 from .._kernel.values import Message
 from .._run.context import AgentContext, obey
 from .._run.environment import make_id
+from .._run.hosted import HostedRun
 from .._run.session import Session
 from ..config.hook_order import HookPlace, hook_order
 from ..hooks.approvals import Notifier
@@ -32,6 +35,7 @@ from ..stores.errors import StoreError
 from ..stores.run_queries import pulse
 from ..stores.runs import (
     DURABLE,
+    HOSTED_TRANSPORTS,
     OPEN_STATES,
     Accepted,
     IdempotencyKey,
@@ -142,6 +146,7 @@ class RunService:
         self._keys = IdempotencyKeys(store)
         # The runs of a file are those of this process, which are counted.
         self._admission = Admission(store, options.max_runs_per_caller if store.db.is_shared else None)
+        self._hosting = Admission(store)  # how many sessions may be open is checked where questions arrive
         self._control_sender = ControlSender(store.controls)
         self._control_receiver = ControlReceiver(store.controls, lambda: list(self._live.values()))
         self._live: dict[str, LiveRun] = {}
@@ -200,7 +205,7 @@ class RunService:
         for watch in list(self._watches):
             watch.wake()
         for live in list(self._live.values()):
-            if live.run is None and not live.closed and live.durable is None:
+            if (live.run is None or live.is_hosted) and not live.closed and live.durable is None:
                 live.interrupt()
         if self._durable is not None:
             await self._durable.suspend(self.options.grace)
@@ -352,51 +357,18 @@ class RunService:
         correlation_id: str,
         transport: str,
     ) -> RunRecord:
-        if self.problem:
-            # The problem of the store names files, so callers do not see it; it is in the log.
-            reason = "they cannot be stored" if self._accepting else self.problem
-            raise UnavailableError(f"no runs are accepted now: {reason}")
-        if (halt := await self._store.halts.current_async()) is not None:
-            raise HaltedError(f"no runs are accepted now: {halt.text}")
+        await self._check_accepting()
         served, answerer, personality = self.agents.answerer(agent)
         name = session or make_id("session")
-        conversation = hashlib.sha256(msgspec.json.encode([caller.id, served, name])).hexdigest()[:40]
-        owner = Owner(DURABLE, 0, None)
-        if self._durable is None:
-            leases = self._store.db.leases
-            owner = await asyncio.to_thread(leases.owner) if self._store.db.is_shared else leases.owner()
-        record = RunRecord(
-            id,
-            served,
-            caller.id,
-            name,
-            f"served-{conversation}",
-            task_id or id,
-            correlation_id or task_id or id,
-            transport,
-            self.agents.clean(served, task),
-            origin=ORIGIN,
-            created=time.time(),
-            last_seq=1,
-            host=owner.host,
-            pid=owner.pid,
-            born=owner.born,
-            observed=True,
+        conversation = _digest(caller.id, served, name)
+        owner = Owner(DURABLE, 0, None) if self._durable is not None else await self._this_process()
+        record, event = self._new_run(
+            id, owner, served, caller, name, conversation, task_id, correlation_id, transport, task
         )
         found = None
         if history is not None:  # checked before the run is stored
             found = Session(record.session_id, history, platform=transport, personality_id=personality)
             _check_files(found, answerer)
-        first = RunAccepted(
-            at=record.created,
-            seq=1,
-            run_id=id,
-            agent=served,
-            session=name,
-            task_id=record.task_id,
-            correlation_id=record.correlation_id,
-        )
-        event = StoredEvent(id, 1, "run_accepted", first.at, first.to_json())
 
         async def store() -> Accepted:
             if self._durable is None:
@@ -412,20 +384,162 @@ class RunService:
             return await self.get(known, caller)
         if self._durable is not None:
             return self._latest(record)
-        live = self._live[id] = LiveRun(
-            record,
-            self._recorder.put,
-            lambda: bool(self._recorder.problem),
-            [event],
-            task=task,
-            clean=partial(self.agents.clean, served),
-        )
+        live = self._live[id] = self._new_live(record, event, task, served)
         live.attachments = tuple(attachments)
         work = self._executor.execute(live, caller, answerer, personality, found, is_new=not session)
         live.task = asyncio.create_task(work, name=f"hookline-{id}")
         if not self._accepting:
             live.interrupt()
         return live.record
+
+    async def host(
+        self,
+        caller: Caller,
+        task: str,
+        *,
+        agent: str,
+        session: str,
+        attachments: Sequence[Attachment] = (),
+        correlation_id: str = "",
+        transport: str = "decide",
+        sink: Callable[[Event], object],
+    ) -> tuple[LiveRun, HostedRun | HookError | CallRefusedError]:
+        """Begin a run that a program executes, which asks about its moments. It is stored when this returns.
+
+        Instead of the run, a failure is returned if a hook failed closed at its start: then it has failed.
+        Hosted runs have limits of their own. They are never durable: the process that answers keeps their state.
+
+        Args:
+            caller: the owner of the run.
+            task: the task; empty if the program did not say it.
+            agent: the name of the agent whose hooks decide; the first one if empty.
+            session: the caller's name of the conversation.
+            attachments: files for the model.
+            correlation_id: connects the run with its cause.
+            transport: the API that the questions come through.
+            sink: gets the events of the run.
+
+        Raises:
+            UnknownAgentError: there is no agent with this name.
+            UnavailableError: the server is stopping, or runs cannot be stored.
+            HaltedError: all runs are halted.
+            StoreError: this run cannot be stored.
+        """
+        return await uninterrupted(
+            self._host(caller, task, agent, session, attachments, correlation_id, transport, sink)
+        )
+
+    async def _host(
+        self,
+        caller: Caller,
+        task: str,
+        agent: str,
+        session: str,
+        attachments: Sequence[Attachment],
+        correlation_id: str,
+        transport: str,
+        sink: Callable[[Event], object],
+    ) -> tuple[LiveRun, HostedRun | HookError | CallRefusedError]:
+        await self._check_accepting()
+        served, _, personality = self.agents.answerer(agent)
+        hosted, tools = self.agents.hosted(served)
+        id = make_id("run")
+        conversation = _digest(HOSTED_TRANSPORTS[0], caller.id, served, session)
+        owner = await self._this_process()
+        record, event = self._new_run(
+            id, owner, served, caller, session, conversation, "", correlation_id, transport, task
+        )
+        await self._store_new(lambda: self._hosting.accept(NewRun(record, event)), None)
+        live = self._live[id] = self._new_live(record, event, task, served, is_hosted=True)
+        live.attachments = tuple(attachments)
+        live.update(status="running", started=record.created)
+        opened: asyncio.Future[HostedRun] = asyncio.get_running_loop().create_future()
+        work = self._executor.host(live, caller, hosted, tools, personality, sink, opened)
+        live.task = asyncio.create_task(work, name=f"hookline-{id}")
+        try:
+            async with asyncio.timeout(self.options.decide_seconds):
+                return live, await opened
+        except TimeoutError:
+            live.stop("the hooks did not judge the task in time")
+            raise UnavailableError("the hooks did not judge the start of the run in time") from None
+        except (HookError, CallRefusedError) as error:
+            return live, error
+        except asyncio.CancelledError:
+            raise UnavailableError("the run was interrupted before it began") from None
+
+    async def _check_accepting(self) -> None:
+        """Check that runs are accepted.
+
+        Raises:
+            UnavailableError: the server is stopping, or runs cannot be stored.
+            HaltedError: all runs are halted.
+        """
+        if self.problem:
+            # The problem of the store names files, so callers do not see it; it is in the log.
+            reason = "they cannot be stored" if self._accepting else self.problem
+            raise UnavailableError(f"no runs are accepted now: {reason}")
+        if (halt := await self._store.halts.current_async()) is not None:
+            raise HaltedError(f"no runs are accepted now: {halt.text}")
+
+    async def _this_process(self) -> Owner:
+        leases = self._store.db.leases
+        return await asyncio.to_thread(leases.owner) if self._store.db.is_shared else leases.owner()
+
+    def _new_run(
+        self,
+        id: str,
+        owner: Owner,
+        served: str,
+        caller: Caller,
+        session: str,
+        conversation: str,
+        task_id: str,
+        correlation_id: str,
+        transport: str,
+        task: str,
+    ) -> tuple[RunRecord, StoredEvent]:
+        """Return a new run and its first event."""
+        record = RunRecord(
+            id,
+            served,
+            caller.id,
+            session,
+            f"served-{conversation}",
+            task_id or id,
+            correlation_id or task_id or id,
+            transport,
+            self.agents.clean(served, task),
+            origin=ORIGIN,
+            created=time.time(),
+            last_seq=1,
+            host=owner.host,
+            pid=owner.pid,
+            born=owner.born,
+            observed=True,
+        )
+        first = RunAccepted(
+            at=record.created,
+            seq=1,
+            run_id=id,
+            agent=served,
+            session=session,
+            task_id=record.task_id,
+            correlation_id=record.correlation_id,
+        )
+        return record, StoredEvent(id, 1, "run_accepted", first.at, first.to_json())
+
+    def _new_live(
+        self, record: RunRecord, event: StoredEvent, task: str, served: str, *, is_hosted: bool = False
+    ) -> LiveRun:
+        return LiveRun(
+            record,
+            self._recorder.put,
+            lambda: bool(self._recorder.problem),
+            [event],
+            task=task,
+            clean=partial(self.agents.clean, served),
+            is_hosted=is_hosted,
+        )
 
     async def _store_new(self, store: Callable[[], Awaitable[Accepted]], key: IdempotencyKey | None) -> str:
         """Store a new run, and return an empty text; or return the id of the run that has its idempotency key.
@@ -759,7 +873,7 @@ class RunService:
         Raises:
             BusyError: the caller, or all callers together, have too many runs.
         """
-        owners = [live.record.owner for live in self._live.values() if not live.closed]
+        owners = [live.record.owner for live in self._live.values() if not live.closed and not live.is_hosted]
         if self._durable is None:  # those of durable runs are counted in the database
             owners += self._being_stored
         own = owners.count(caller.id)
@@ -799,6 +913,11 @@ class RunService:
                 log.exception("old runs could not be deleted")
             if not self._stopping:  # such an error may take the place of the cancellation
                 await asyncio.sleep(TIDY_CHECK_SECONDS)
+
+
+def _digest(*parts: str) -> str:
+    """Return the digest that names a conversation in the store."""
+    return hashlib.sha256(msgspec.json.encode(list(parts))).hexdigest()[:40]
 
 
 def _restrict(filters: RunFilter, caller: Caller) -> bool:

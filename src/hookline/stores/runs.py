@@ -59,6 +59,9 @@ DURABLE = "durable"
 OPEN_STATES = ("queued", "running", "waiting")
 """The states of a run that has not ended: queued, running, or waiting for the approval of a tool call."""
 
+HOSTED_TRANSPORTS = ("decide", "litellm")
+"""The ``transport`` of runs that a program executes, which asks a server about their moments."""
+
 IN_TURN = f"""(SELECT o.run_id FROM runs o WHERE o.session_id = r.session_id AND o.transport != ''
     AND o.host = r.host AND o.status IN ({", ".join(f"'{each}'" for each in OPEN_STATES)})
     AND (o.created, o.run_id) < (r.created, r.run_id) LIMIT 1) IS NULL"""
@@ -1471,11 +1474,13 @@ def _lock_and_find_ended(db: Connection, ids: set[str]) -> set[str]:
 
 
 def _open_runs(db: Connection, owners: Sequence[str], limit: int) -> dict[str, int]:
-    """Return the number of runs of servers that have not ended, by owner; of each, at most ``limit`` are counted."""
-    states = ",".join("?" * len(OPEN_STATES))
+    """Return the number of runs that servers execute and that have not ended, by owner; at most ``limit`` of each."""
+    states, hosted = ",".join("?" * len(OPEN_STATES)), ",".join("?" * len(HOSTED_TRANSPORTS))
     query = f"""SELECT count(*) FROM (SELECT 1 FROM runs INDEXED BY open_by_owner WHERE ended IS NULL
-        AND transport != '' AND status IN ({states}) AND owner = ? LIMIT ?) AS counted"""
-    return {owner: db.execute(query, (*OPEN_STATES, storable(owner), limit)).fetchone()[0] for owner in owners}
+        AND transport != '' AND transport NOT IN ({hosted}) AND status IN ({states})
+        AND owner = ? LIMIT ?) AS counted"""
+    given = *HOSTED_TRANSPORTS, *OPEN_STATES
+    return {owner: db.execute(query, (*given, storable(owner), limit)).fetchone()[0] for owner in owners}
 
 
 def _held_key(db: Connection, owner: str, key: str) -> IdempotencyKey | None:

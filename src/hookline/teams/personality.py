@@ -15,10 +15,13 @@ from .._base.text import did_you_mean, error_text
 from ..config.errors import ConfigError
 from ..config.settings import KEYS, Count, DeclaredHook, Key, KeyInfo
 from ..config.sources import parse_reference, resolve_paths, validate
+from ..hooks._rules.file import is_rules
 from ..plugins.errors import UntrustedFileError
 from ..plugins.trust import check_file
 
 MAIN, TEXT = "personality.toml", "instructions.md"
+RULES = "rules.toml"
+"""A file of this name is not a personality if it contains rules (DESIGN 6.21)."""
 """The file names of a personality in a folder of its own."""
 
 MAX_SIZE = 1_000_000
@@ -190,6 +193,8 @@ def main_files(folder: Path) -> list[Path]:
                 if entry.is_dir():
                     if any(os.path.isfile(f"{entry.path}/{name}") for name in (MAIN, TEXT)):
                         found.append(f"{entry.path}/{MAIN}")
+                elif entry.name == RULES and is_rules(Path(entry.path)):
+                    continue
                 elif entry.name.endswith(".toml") and entry.is_file():
                     found.append(entry.path)
     except OSError as error:

@@ -132,7 +132,7 @@ CALLS = [
 """All calls but the one about which the user was asked before the restart, and which nobody mentioned afterwards."""
 
 
-async def test_every_place_tells_the_same_story(new):  # noqa: F811
+async def test_every_place_tells_the_same_story(new):
     claude = new(CONFIGURATION, name="hookline.toml")
     (claude.folder / "rules.py").write_text(RULES)
     play(claude)

@@ -27,7 +27,7 @@ from ..vectors import Refusal, Story, Vector
 from .base import Door
 from .recorded import story_of_record, story_of_view
 
-AGENTS = ("claude", "codex", "copilot", "gemini", "qwen", "opencode", "cursor")
+AGENTS = ("claude", "gemini", "codex", "copilot", "qwen", "opencode", "cursor")
 
 
 class CodingAgent(Door):

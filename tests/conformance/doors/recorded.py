@@ -39,7 +39,7 @@ def points_of(run: RecordedRun, main: str = "main") -> tuple[PointVerdict, ...]:
 
 
 def _agent(moment: RecordedMoment, main: str) -> str:
-    """Return the agent of a moment as the vectors call it. ``main`` is the name of the outermost agent in the record."""
+    """Return the agent of a moment as the vectors call it. ``main`` is the outermost agent in the record."""
     name = moment.run.info.ids.agent
     return "main" if name == main else name
 

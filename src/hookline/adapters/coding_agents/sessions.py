@@ -18,7 +18,7 @@ from ..._run.budget import Limits
 from ..._run.context import AgentContext, set_origin
 from ..._run.hosted import HostedAgent, HostedRun, HostedTools
 from ..._run.session import Session
-from ...hooks._injection.fence import as_fenced, fence, fenced, unfenced
+from ...hooks._injection.fence import EARLIER, as_fenced, fence, fenced, unfenced
 from .codecs.base import PREFIX, cut
 from .events import BEGINNINGS, AgentEvent
 
@@ -221,7 +221,7 @@ class Conversation:
 
     def add_earlier(self, tool: str, *, suspicious: bool) -> None:
         """Add untrusted text that was read before this process began. What it said is not known."""
-        self._entries.append(_call("earlier", tool, {}, fence(_EARLIER, tool, "earlier", suspicious=suspicious)))
+        self._entries.append(_call(EARLIER, tool, {}, fence(_EARLIER, tool, EARLIER, suspicious=suspicious)))
 
     def add_prompt(self, prompt: str) -> None:
         """Add a prompt of the user."""

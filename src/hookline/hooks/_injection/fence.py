@@ -24,6 +24,9 @@ RULE = (
 )
 """The explanation of fences for the system prompt."""
 
+EARLIER = "earlier"
+"""The id of a call that stands for untrusted text of a session of which nothing else is known."""
+
 
 def fence(text: str, tool: str, id: str, *, suspicious: bool = False) -> str:
     """Put a text between two marker lines that name its source.

@@ -21,7 +21,7 @@ from ..._kernel.values import Message, ToolSpec
 from ...stores.callers import user_of
 from ...stores.calls import CallStore
 from ...stores.errors import StoreError
-from .._injection.fence import fenced
+from .._injection.fence import EARLIER, fenced
 from .._support.tools import find_tool
 from .conditions import Shape, Window
 
@@ -47,6 +47,8 @@ class Entry(msgspec.Struct):
     labels: tuple[str, ...] = ()
     asked: bool = False
     """Whether a hook asked a person about it."""
+    is_known: bool = True
+    """Whether its arguments are known."""
     shown: dict[Shape, dict[str, Any]] = {}
     """What conditions read of it, by what they read."""
 
@@ -110,8 +112,8 @@ class Calls:
             self.put(key, msgspec.structs.replace(known, **changes, shown={}))
 
     def before(self, own: Key, shape: Shape) -> list[dict[str, Any]]:
-        """Return the other calls as conditions see them."""
-        return [entry.view(shape) for key, entry in list(self._entries.items()) if key != own]
+        """Return the other calls as conditions see them, as far as they are known."""
+        return [entry.view(shape) for key, entry in list(self._entries.items()) if key != own and entry.is_known]
 
     def count(self, own: Key, tools: str) -> int:
         """Return how many of the other calls ran, or may run, and match a glob."""
@@ -237,6 +239,7 @@ class History:
                 if answer is None:
                     continue
                 entry = Entry(call.name, call.arguments, "error" if answer.is_error else "ok", ctx.agent_name, shown={})
+                entry.is_known = call.id != EARLIER or bool(call.arguments)
                 if answer.is_error and answer.content in self._blocked:
                     entry.outcome = "blocked"
                 else:

@@ -1,0 +1,13 @@
+from ._propose import propose as propose
+from .certainty import Share as Share
+from .errors import SuggestError as SuggestError
+from .page import proposal_page as proposal_page
+from .report import ArgumentUse as ArgumentUse
+from .report import CurvePoint as CurvePoint
+from .report import Judged as Judged
+from .report import Part as Part
+from .report import Proposal as Proposal
+from .report import ProposedRule as ProposedRule
+from .report import RecordedCall as RecordedCall
+from .report import ToolUse as ToolUse
+from .report import Value as Value
