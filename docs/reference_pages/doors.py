@@ -20,12 +20,26 @@ what each door cannot do (`make docs`).
 
 A case is a table in a file of `tests/conformance/vectors/`: what the model says, which hooks judge it, and the one
 story that every door must tell about it. ✓ means that a test compares the story of the door with it. A number is the
-reason why the door cannot run the case, or, after ✓, why it shows less of it; the [notes](#notes) have them. The tests
-of the frameworks and of AGENT-HOOKS need their packages (`make test-adapters`).
-
-## Doors
-
+reason why the door cannot run the case, or, after ✓, why it shows less of it; the [notes](#notes) have them.
 """
+
+KINDS = {
+    "own": (
+        "Hookline itself",
+        "Ways to run an agent of Hookline, programs that ask a server or the gateway, and places where a run is seen.",
+    ),
+    "framework": (
+        "Frameworks",
+        "Loops of others with Hookline's hooks. Their tests need their packages (`make test-adapters`).",
+    ),
+    "agent": (
+        "Coding agents",
+        "Each is a loop of a few lines that obeys the bytes of the answers as the real agent does, which "
+        "`make test-agents` drives too; Cursor's were only read in its code. What it cannot do becomes a denial, because "
+        "the call would run otherwise ([the table by agent](../guides/coding-agents.md)).",
+    ),
+}
+"""The parts of the page."""
 
 WORDS = {
     "status": "status",
@@ -47,13 +61,35 @@ WORDS = {
 def page(_: str) -> str:
     """Return the page."""
     data = _vectors()
-    doors, notes = list(data.doors().values()), list[str]()
-    about = [(door.name, cell(door.says), ", ".join(_shows(door.shows))) for door in doors]
-    text = HEAD + table(("door", "what it is", "what it shows"), about) + "\n## Cases\n"
-    for title, vectors in data.groups().values():
-        rows = [(cell(each.says), *(_mark(door, each, notes) for door in doors)) for each in vectors]
-        text += f"\n### {_title(title)}\n\n" + table(("case", *(door.name for door in doors)), rows)
+    text, notes = HEAD, list[str]()
+    for kind, (title, about) in KINDS.items():
+        doors = [door for door in data.doors().values() if door.kind == kind]
+        text += f"\n## {title}\n\n{about}\n\n"
+        told = [(door.name, cell(door.says), ", ".join(_shows(door.shows))) for door in doors]
+        text += table(("door", "what it is", "what it shows"), told) + "\n" + _cases(data, doors, notes)
     return text + "\n## Notes\n\n" + "".join(f"{number}. {note}\n" for number, note in enumerate(notes, 1))
+
+
+def _cases(data: Any, doors: list[Any], notes: list[str]) -> str:
+    """Return the table of the cases at some doors, and the cases that none of them can run."""
+    rows, none = [], dict[str, list[str]]()
+    for title, vectors in data.groups().values():
+        possible = []
+        for vector in vectors:
+            refused = [door.why_not(vector) for door in doors]
+            if all(refused):
+                reasons = " ".join(dict.fromkeys(each.reason for each in refused))
+                none.setdefault(reasons, []).append(vector.says)
+            else:
+                possible.append((cell(vector.says), *(_mark(door, vector, notes) for door in doors)))
+        if possible:
+            rows += [(f"**{_title(title)}**", *("" for _ in doors)), *possible]
+    text = table(("case", *(door.name for door in doors)), rows)
+    if none:
+        text += "\nNone of them can run these cases:\n\n"
+    for reasons, cases in none.items():
+        text += f"- {reasons}\n" + "".join(f"  - {says}\n" for says in cases)
+    return text
 
 
 def _vectors() -> Any:

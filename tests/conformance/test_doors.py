@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from .doors.coding_agents import ClaudeHook
+from .doors.coding_agents import AGENTS, CodingAgent
 from .doors.deciding import Decide
 from .doors.foreign import FRAMEWORKS
 from .doors.library import Durable, Killed, Loop, Replay, TapeDoor
@@ -31,7 +31,7 @@ DOORS = (
     Api(),
     Console(),
     A2a(),
-    ClaudeHook(),
+    *map(CodingAgent, AGENTS),
     McpGateway(),
     Decide(),
     *(door for door in FRAMEWORKS if door.id == "plain-loop"),  # test-adapters runs the others

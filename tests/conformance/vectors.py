@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -310,11 +310,12 @@ class Cannot(_Data, frozen=True):
 
 
 class Partly(_Data, frozen=True):
-    """Vectors of which a door shows less than usual: these fields, and the reason."""
+    """Vectors of which a door shows less than usual: only these fields, or all but these, and the reason."""
 
     vectors: tuple[str, ...]
-    shows: tuple[str, ...]
     reason: str
+    shows: tuple[str, ...] = ()
+    hides: tuple[str, ...] = ()
 
 
 class Omits(_Data, frozen=True):
@@ -326,15 +327,17 @@ class Omits(_Data, frozen=True):
 
 
 class DoorData(_Data, frozen=True):
-    """A door: a way to run agents, or to see what they did.
+    """A door: a way to run agents, or to see what they did. ``kind`` is its part of the page.
 
     ``shows`` is the part of a story that it shows; ``ordered`` whether it shows the order. A door ``like`` another one
-    shows the same, and cannot run its vectors either. ``can`` are exceptions from ``cannot``.
+    shows the same, if it does not say what it shows, and cannot do what that one cannot do; what it says about a vector
+    itself comes first. ``can`` are exceptions from ``cannot``.
     """
 
     id: str
     name: str
     says: str
+    kind: Literal["own", "framework", "agent"] = "own"
     shows: tuple[str, ...] = ()
     like: str = ""
     ordered: bool = True
@@ -348,7 +351,7 @@ class DoorData(_Data, frozen=True):
         hidden = {point for each in self.omits for point in each.points}
         verbs = {verb for each in self.omits for verb in each.verbs}
         less = _first(self.partly, vector)
-        shown = self.shows if less is None else less.shows
+        shown = self.shows if less is None else less.shows or _without(self.shows, less.hides)
         shows = [name for name in shown if name != "heard" or vector.expect.heard is not None]
         kept = msgspec.structs.replace(
             story,
@@ -373,6 +376,11 @@ class DoorData(_Data, frozen=True):
         return found if less is None else [*found, less.reason]
 
 
+def _without(shows: Iterable[str], hides: Sequence[str]) -> list[str]:
+    """Return the fields that are not hidden, by themselves or with their part."""
+    return [name for name in shows if name not in hides and name.partition(".")[0] not in hides]
+
+
 _Listed = TypeVar("_Listed", Cannot, Partly)
 
 
@@ -394,5 +402,13 @@ def doors() -> dict[str, DoorData]:
         known[door.id] = door
         if door.like:
             other = known[door.like]
-            known[door.id] = msgspec.structs.replace(door, shows=other.shows, cannot=(*door.cannot, *other.cannot))
+            known[door.id] = msgspec.structs.replace(
+                door,
+                kind=other.kind,
+                shows=door.shows or other.shows,
+                ordered=other.ordered,
+                cannot=(*door.cannot, *other.cannot),
+                partly=(*door.partly, *other.partly),
+                omits=(*door.omits, *other.omits),
+            )
     return known

@@ -1,8 +1,4 @@
-"""Each coding agent gets the decisions of hooks in the form that it obeys.
-
-The events of Codex 0.169.0, Copilot CLI 1.0.102, Gemini CLI 0.61.0 and Qwen Code 0.24.4 have the fields that these
-programs sent; those of Cursor were read in the code of its SDK 1.0.18; those of opencode come from our own plugin.
-"""
+"""Each coding agent gets the decisions of hooks in the form that it obeys."""
 
 import json
 
@@ -17,66 +13,8 @@ from hookline.adapters.coding_agents.rules import Rules
 from hookline.hooks import PathGuard, SensitiveDataHook
 from hookline.points import APPROVAL_REQUESTED, ON_RUN_END, ON_RUN_START, ON_STOP
 
-SESSION = "01a1ea9e-c7a6-7d32-bde9-dafe14666176"
-CLAUDE = {"session_id": SESSION, "transcript_path": f"/home/ada/.claude/projects/-shop/{SESSION}.jsonl", "cwd": "/shop"}
-CODEX = {
-    "session_id": SESSION,
-    "turn_id": "01a1ea9e-c7ca-7792-a0b0-dd4ee08fb158",
-    "transcript_path": None,
-    "cwd": "/shop",
-    "model": "gpt-6",
-    "permission_mode": "bypassPermissions",
-    "tool_use_id": "call_1",
-}
-COPILOT = {"session_id": SESSION, "timestamp": "2026-11-17T17:47:34.128Z", "cwd": "/shop"}
-GEMINI = {"session_id": SESSION, "transcript_path": "/t.jsonl", "cwd": "/shop", "timestamp": "2026-11-17T17:47:38.594Z"}
-CURSOR = {
-    "conversation_id": "c",
-    "generation_id": "g",
-    "cursor_version": "2.0",
-    "session_id": SESSION,
-    "workspace_roots": ["/shop"],
-}
-
-
-def shell_event(agent, command):
-    """A shell command, as the agent announces it."""
-    bash = {"tool_name": "Bash", "tool_input": {"command": command}}
-    run = {"tool_name": "run_shell_command", "tool_input": {"command": command, "is_background": False}}
-    return {
-        "claude": {**CLAUDE, "hook_event_name": "PreToolUse", **bash},
-        "codex": {**CODEX, "hook_event_name": "PreToolUse", **bash},
-        "copilot": {**COPILOT, "hook_event_name": "PreToolUse", **bash},
-        "cursor": {**CURSOR, "hook_event_name": "preToolUse", "tool_name": "Shell", "tool_input": {"command": command}},
-        "gemini": {**GEMINI, "hook_event_name": "BeforeTool", **run},
-        "opencode": {
-            "event": "tool.execute.before",
-            "session": "s",
-            "call": "c",
-            "cwd": "/shop",
-            "tool": "bash",
-            "args": {"command": command},
-        },
-        "qwen": {**GEMINI, "hook_event_name": "PreToolUse", "permission_mode": "yolo", **run},
-    }[agent]
-
-
-def result_event(agent, text):
-    """The result of a shell command."""
-    before = shell_event(agent, "cat notes")
-    if agent == "opencode":
-        return {**before, "event": "tool.execute.after", "output": text}
-    shown = {"llmContent": text, "returnDisplay": text}
-    if agent == "gemini":
-        return {**before, "hook_event_name": "AfterTool", "tool_response": shown}
-    if agent == "qwen":
-        return {**before, "hook_event_name": "PostToolUse", "tool_response": shown}
-    if agent == "cursor":
-        return {**before, "hook_event_name": "postToolUse", "tool_output": text}
-    if agent == "copilot":
-        found = {"result_type": "success", "text_result_for_llm": text}
-        return {**before, "hook_event_name": "PostToolUse", "tool_result": found}
-    return {**before, "hook_event_name": "PostToolUse", "tool_response": text}
+from . import scripted
+from .scripted import CLAUDE, COPILOT, CURSOR, SESSION, call_event, prompt_event, result_event, shell_event, stop_event
 
 
 def file_event(agent, path):
@@ -89,30 +27,8 @@ def file_event(agent, path):
         "opencode": ("write", "filePath", "content"),
         "qwen": ("write_file", "file_path", "content"),
     }.get(agent, ("apply_patch", "command", ""))
-    event = shell_event(agent, "")
     patch = f"*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch\n"
-    given = {name: path, text: "x"} if text else {name: patch}
-    if agent == "opencode":
-        return {**event, "tool": tool, "args": given}
-    return {**event, "tool_name": tool, "tool_input": given}
-
-
-def prompt_event(agent, text):
-    """A prompt of the user."""
-    event = {key: value for key, value in shell_event(agent, "").items() if key not in ("tool_name", "tool_input")}
-    if agent == "opencode":
-        return {"event": "chat.message", "session": "s", "cwd": "/shop", "prompt": text}
-    name = {"gemini": "BeforeAgent", "cursor": "beforeSubmitPrompt"}.get(agent, "UserPromptSubmit")
-    return {**event, "hook_event_name": name, "prompt": text}
-
-
-def stop_event(agent):
-    """The agent is about to stop."""
-    if agent == "opencode":
-        return {"event": "session.idle", "session": "s", "cwd": "/shop"}
-    name = {"gemini": "AfterAgent", "cursor": "stop"}.get(agent, "Stop")
-    event = {key: value for key, value in shell_event(agent, "").items() if key not in ("tool_name", "tool_input")}
-    return {**event, "hook_event_name": name}
+    return call_event(agent, tool, {name: path, text: "x"} if text else {name: patch})
 
 
 @hook(BEFORE_TOOL, tools="shell")
@@ -157,61 +73,11 @@ def again(ctx, stopping):
 HOOKS = (rewrite, judge, approver, redact, prompts, again)
 
 
-class Host:
-    """An agent that does what the answer says, by its own rules."""
+class Host(scripted.Host):
+    """An agent under these hooks."""
 
     def __init__(self, agent, *hooks):
-        self.agent = agent
-        self.judge = Judge(Rules(HookRegistry(hooks or HOOKS)), codec_of(agent))
-
-    async def send(self, event):
-        """Return the JSON of an answer, and what exit code 2 says."""
-        answer = await self.judge.answer("cli\0\0", json.dumps(event).encode())
-        assert answer.code in (0, 2)
-        if answer.code == 2 and self.agent != "claude":
-            assert not answer.stdout
-        self.raw = answer.stdout.decode() + answer.stderr.decode()
-        deaf = self.agent == "copilot" and event.get("hook_event_name") == "UserPromptSubmit"
-        deaf = deaf or (self.agent == "qwen" and event.get("hook_event_name") == "PostToolUse")
-        blocked = answer.stderr.decode() if answer.code == 2 and not deaf else None
-        return json.loads(answer.stdout or b"{}"), blocked
-
-    async def call(self, event):
-        """Return what a call becomes: ("runs", its arguments), ("asks", question) or ("denied", reason)."""
-        found, blocked = await self.send(event)
-        given = event.get("tool_input", event.get("args"))
-        if blocked is not None:
-            return "denied", blocked
-        if self.agent == "opencode":
-            return ("denied", found["deny"]) if "deny" in found else ("runs", found.get("args", given))
-        if self.agent == "cursor":
-            reason = found.get("agent_message", found.get("user_message"))
-            outcome = {"deny": "denied", "ask": "asks"}.get(found.get("permission", ""), "runs")
-            return outcome, found.get("updated_input", given) if outcome == "runs" else reason
-        specific = found.get("hookSpecificOutput", {})
-        if self.agent == "gemini":
-            return "runs", {**given, **specific.get("tool_input", {})}
-        outcome = {"deny": "denied", "ask": "asks"}.get(specific.get("permissionDecision", ""), "runs")
-        if outcome == "runs":
-            return outcome, specific.get("updatedInput", given)
-        return outcome, specific["permissionDecisionReason"]
-
-    async def read(self, event):
-        """Return what the model reads of a result."""
-        found, blocked = await self.send(event)
-        if blocked is not None:
-            return blocked
-        if self.agent == "opencode":
-            return found.get("output", event["output"])
-        if self.agent == "copilot":
-            return found.get("modifiedResult", {}).get("textResultForLlm", event["tool_result"]["text_result_for_llm"])
-        if self.agent == "gemini":
-            return found.get("reason", event["tool_response"]["llmContent"])
-        if self.agent == "qwen":  # a note beside the result, and exit code 2, change nothing
-            return found["stopReason"] if found.get("continue") is False else event["tool_response"]["llmContent"]
-        if self.agent == "cursor":  # the note comes beside the result
-            return found.get("additional_context", event["tool_output"])
-        return found.get("hookSpecificOutput", {}).get("updatedToolOutput", event["tool_response"])
+        super().__init__(agent, Judge(Rules(HookRegistry(hooks or HOOKS)), codec_of(agent)))
 
 
 @pytest.fixture(params=AGENTS)
@@ -280,6 +146,24 @@ async def test_a_prompt_is_blocked(host):
 async def test_a_run_is_kept_going_where_the_agent_can(host):
     await host.send(stop_event(host.agent))
     assert ("The tests fail." in host.raw) == (host.agent != "opencode")
+
+
+async def test_what_stops_a_run_after_a_call_reaches_the_agent(host):
+    @hook(AFTER_TOOL)
+    def enough(ctx, result):
+        return HookResult.stop("Enough of this.")
+
+    found = str(await Host(host.agent, enough).read(result_event(host.agent, "plain")))
+    assert "Enough of this." in found or host.agent == "claude"  # which stops
+
+
+async def test_the_reason_of_a_guard_comes_before_what_the_agent_cannot_do():
+    @guard(BEFORE_TOOL)
+    def no_copies(ctx, request):
+        return HookResult.block("No copies.") if "copy" in request.arguments["command"] else None
+
+    outcome, reason = await Host("qwen", rewrite, no_copies).call(shell_event("qwen", "touch original"))
+    assert (outcome, reason) == ("denied", "Hookline: No copies.\n")
 
 
 @pytest.mark.parametrize("agent", AGENTS)

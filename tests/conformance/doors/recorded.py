@@ -29,13 +29,19 @@ def moments_of(run: RecordedRun) -> list[RecordedMoment]:
     return sorted((moment for each in run.tree() for moment in each.moments), key=lambda moment: moment.position)
 
 
-def points_of(run: RecordedRun) -> tuple[PointVerdict, ...]:
+def points_of(run: RecordedRun, main: str = "main") -> tuple[PointVerdict, ...]:
     """Return the verdicts of the points."""
     return tuple(
-        PointVerdict(moment.point, found.verb, found.hook, found.reason, moment.run.info.ids.agent)
+        PointVerdict(moment.point, found.verb, found.hook, found.reason, _agent(moment, main))
         for moment in moments_of(run)
         if (found := moment.verdict) is not None
     )
+
+
+def _agent(moment: RecordedMoment, main: str) -> str:
+    """Return the agent of a moment as the vectors call it. ``main`` is the outermost agent in the record."""
+    name = moment.run.info.ids.agent
+    return "main" if name == main else name
 
 
 class Records(Door):
@@ -44,23 +50,27 @@ class Records(Door):
     id = "records"
 
     async def tell(self, vector: Vector, folder: Path) -> Story:
-        run = await recorded(vector, folder)
-        assert run.end is not None
-        verdicts = [
-            HookVerdict(
-                moment.point,
-                decision.verb,
-                decision.hook,
-                decision.reason,
-                moment.tool,
-                False,
-                decision.error or "",
-                moment.run.info.ids.agent,
-            )
-            for moment in moments_of(run)
-            for decision in moment.decisions
-        ]
-        return Story(run.end.status, run.end.stop, run.end.reply, verdicts=tuple(verdicts), points=points_of(run))
+        return story_of_record(await recorded(vector, folder))
+
+
+def story_of_record(run: RecordedRun, main: str = "main") -> Story:
+    """Read a story from a record. ``main`` is the name of the outermost agent there."""
+    assert run.end is not None
+    verdicts = [
+        HookVerdict(
+            moment.point,
+            decision.verb,
+            decision.hook,
+            decision.reason,
+            moment.tool,
+            False,
+            decision.error or "",
+            _agent(moment, main),
+        )
+        for moment in moments_of(run)
+        for decision in moment.decisions
+    ]
+    return Story(run.end.status, run.end.stop, run.end.reply, verdicts=tuple(verdicts), points=points_of(run, main))
 
 
 class Backtest(Door):

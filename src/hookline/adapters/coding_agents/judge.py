@@ -148,7 +148,7 @@ class Judge:
     async def _session(self, ident: str) -> AgentSession:
         session = self._sessions.get(ident)
         if session is None:
-            session = self._sessions[ident] = AgentSession(ident)
+            session = self._sessions[ident] = AgentSession(ident, can_go_on=self._codec.can_go_on)
             if (earlier := self._read_before.of(ident)) is not None:
                 session.conversation.add_earlier(earlier[0], suspicious=earlier[1])
         self._sessions.move_to_end(ident)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,8 +85,8 @@ class Rules:
         self.trusted = trusted
         """Keeps the check of imported modules active."""
         loaded = [getattr(module, "__file__", None) for module in list(_modules())]
-        paths = {str(path.resolve()) for path in files} | {str(Path(name).resolve()) for name in loaded if name}
-        self.files = {path: _stamp(path) for path in sorted(paths) if not is_installed(Path(path))}
+        paths = set(_resolved([*map(os.fspath, files), *filter(None, loaded)]))
+        self.files = {path: _stamp(path) for path in sorted(paths) if not is_installed(path)}
         for path in self.files:
             register_own_file(self, OwnFile(path, "a rule of this session, or code that it imports"))
         registry.register(DenyProof())
@@ -160,7 +160,7 @@ class Objections:
     name = COMMAND
     points = frozenset({BEFORE_TOOL})
     phase = "guard"
-    priority = 1000
+    priority = -1000
 
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Block the call if the question that it is part of has an objection."""
@@ -186,6 +186,17 @@ class KeepRules:
             if protection_of(target) is not None:
                 return HookResult.ask(f"{path:.200} decides what this session may do. Change it?")
         return None
+
+
+def _resolved(paths: Iterable[str]) -> Iterator[str]:
+    """Return the files that these paths lead to. Each folder is resolved once: modules share folders."""
+    folders: dict[str, str] = {}
+    for path in paths:
+        folder, name = os.path.split(path)
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder)
+        found = os.path.join(folders[folder], name)
+        yield os.path.realpath(found) if os.path.islink(found) else found
 
 
 def _stamp(path: str) -> tuple[int, ...]:

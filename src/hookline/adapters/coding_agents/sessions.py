@@ -46,10 +46,12 @@ class AgentSession:
 
     Args:
         id: its id.
+        can_go_on: whether hooks can keep a run going.
     """
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, id: str, *, can_go_on: bool = True) -> None:
         self.id = id
+        self._max_keep_going = MAX_KEEP_GOING if can_go_on else 0
         self.lock = asyncio.Lock()
         self.conversation = Conversation()
         self.is_fresh = False
@@ -86,7 +88,7 @@ class AgentSession:
         self, event: AgentEvent, agent: HostedAgent, limits: Limits, earlier: PromptRun | None
     ) -> PromptRun:
         is_prompt = event.kind == "prompt"
-        keep_going = MAX_KEEP_GOING if is_prompt or earlier is None else earlier.keep_going
+        keep_going = self._max_keep_going if is_prompt or earlier is None else earlier.keep_going
         main = self.runs.get("") if event.subagent else None
         outer = None if main is None or main.hosted.done else main.hosted
         options: dict[str, Any] = {}

@@ -86,6 +86,7 @@ class Codec(ABC):
         knows_all_tools: whether guards judge other tools, as undeclared. If not, they are denied.
         can_ask: whether the agent asks its user if a hook wants that.
         can_stop: whether the agent stops if a hook wants that.
+        can_go_on: whether the agent goes on if a hook wants that when it is about to stop.
         hides_input: whether what is typed into a running command passes no hook.
         time_unit: how many of the agent's units of time are a second.
         handler: more fields of a hook in its settings.
@@ -100,6 +101,7 @@ class Codec(ABC):
     knows_all_tools: ClassVar[bool] = False
     can_ask: ClassVar[bool] = False
     can_stop: ClassVar[bool] = False
+    can_go_on: ClassVar[bool] = True
     hides_input: ClassVar[bool] = False
     time_unit: ClassVar[int] = 1
     handler: ClassVar[Mapping[str, Any]] = MappingProxyType({})

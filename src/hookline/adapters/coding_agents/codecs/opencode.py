@@ -51,6 +51,7 @@ class OpenCode(Codec):
         AgentTool("invalid", "harmless"),
     )
     knows_all_tools = True
+    can_go_on = False
 
     def read(self, given: Any) -> AgentEvent:
         """Return an event."""

@@ -52,10 +52,11 @@ class QwenCode(Codec):
 
     def write(self, event: AgentEvent, answer: Answer) -> CommandOutput:
         """Return exit code 2 if anything is prevented, and JSON where a result must not be shown."""
-        if event.kind == "after_tool" and (answer.result is not SAME or answer.note is not None):
-            return json_output({"continue": False, "stopReason": cut(result_text(answer))})
         if (reason := prevented(answer)) is not None:
-            return denial(reason)
+            if event.kind != "after_tool":
+                return denial(reason)
+            is_changed = answer.result is not SAME and answer.stop is None
+            return json_output({"continue": False, "stopReason": cut(result_text(answer) if is_changed else reason)})
         if answer.context:
             specific = {"hookEventName": event.name, "additionalContext": cut(answer.context)}
             return json_output({"hookSpecificOutput": specific})
