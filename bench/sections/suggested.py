@@ -4,7 +4,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,6 @@ def render(data: Any) -> str:
 
 
 def _agentdojo(data: Any) -> str:
-    records = {"redacted": "Records as they are written by default", "plain": "Records with `redact=False`"}
     return "".join(
         (
             prose(
@@ -78,11 +77,29 @@ def _agentdojo(data: Any) -> str:
                 "what occurred twice, instead of five times. The split and the settings were chosen before the first"
                 " measurement; of one part of banking, figures were seen while the measurement was written."
             ),
-            *(part for kind, words in records.items() for part in (f"{words}:\n\n", _setups(data[kind]), "\n")),
-            "By suite, with the default settings and `redact=False`, and with `support=2`:\n\n",
+            *_records(data),
+            prose(
+                "On so little, the rules are worth little: a list of tool names stops more. It is made from all records of "
+                "the other parts, while rules are learned from half of them and chosen by a fifth; and where a list from "
+                "that half interrupts more than a quarter of the calls by which rules are chosen (73 % in a part of "
+                "workspace), it is left out. Attacks of banking and slack that need other values are stopped if "
+                "the rules know the usual ones; most attacks of workspace and travel use tools, mail addresses and texts "
+                "that look like those of other tasks."
+            ),
+            "By suite, with the default settings, and with `support=2`:\n\n",
             _suites(data["plain"]),
         )
     )
+
+
+def _records(data: Any) -> Iterator[str]:
+    """Yield a table for each way in which records are written, or one if that makes no difference."""
+    if data["redacted"] == data["plain"]:
+        words = "Records as they are written by default, and with `redact=False`: the figures are the same."
+        yield f"{words}\n\n{_setups(data['plain'])}\n"
+        return
+    for kind, words in (("redacted", "Records as they are written by default"), ("plain", "With `redact=False`")):
+        yield f"{words}:\n\n{_setups(data[kind])}\n"
 
 
 def _setups(suites: Any) -> str:
