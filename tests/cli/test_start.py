@@ -90,7 +90,7 @@ def test_the_help_page_shows_the_commands_in_groups(capsys):
     assert run_app(["--help"]) == 0
     groups = [part.splitlines() for part in capsys.readouterr().out.split("\n\n")]
     evidence = next(lines for lines in groups if lines[0] == "Test rules on recorded runs")
-    assert [line.split()[0] for line in evidence[1:]] == ["backtest", "coverage", "replay", "import"]
+    assert [line.split()[0] for line in evidence[1:]] == ["backtest", "coverage", "suggest", "replay", "import"]
 
 
 @pytest.mark.parametrize("name", ["tickets", "plugins", "skills", "models", "audit"])

@@ -569,6 +569,7 @@ NEEDED: dict[str, Any] = {
 """Something sensible for each argument that cannot be left out."""
 
 CLAUDE = {"settings": str(Path(__file__).parent / "claude_settings.json")}
+RULES = {"path": str(Path(__file__).parent / "rules.toml")}
 BESIDES: dict[str, dict[str, Any]] = {
     "ClaudeHooks.folder": CLAUDE,
     "ClaudeHooks.on_failure": CLAUDE,
@@ -577,6 +578,8 @@ BESIDES: dict[str, dict[str, Any]] = {
     "ClaudeHooks.transcripts": CLAUDE,
     "PlanModeHook.approver": {"confirm": ["x"]},
     "PlanModeHook.question": {"confirm": ["x"]},
+    "load_rules.tools": RULES,
+    "load_rules.store": RULES,
     "RateLimitHook.max_calls_per_run": {"per_minute": 10},
     "SafetyGuardrailHook.allowlist": {"blocklist": ["x"]},
     "SafetyGuardrailHook.reply": {"blocklist": ["x"]},
@@ -733,7 +736,9 @@ SENSIBLE: dict[str, set[str]] = {
         "ChannelGuard.per_conversation",
         "ChannelGuard.per_sender",
         "InjectionGuard.taint_steps",
-        "RateLimitHook.max_calls_per_run",
+        "load_rules.tools": RULES,
+    "load_rules.store": RULES,
+    "RateLimitHook.max_calls_per_run",
         "limits_plugin.finish_reasons",
         "limits_plugin.max_execution_time",
         "limits_plugin.max_steps",

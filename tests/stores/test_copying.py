@@ -22,6 +22,7 @@ from hookline.stores.blackboard import DatabaseBlackboard
 from hookline.stores.chats import ChatStore
 from hookline.stores.copying import copy_stores
 from hookline.stores.errors import StoreError
+from hookline.stores.calls import CallStore
 from hookline.stores.facts import Gate, ObservedRun, RunFact
 from hookline.stores.keys import KeyStore
 from hookline.stores.mailbox import gateway_database
@@ -49,6 +50,7 @@ NAMES = (
     "skills",
     "blackboard",
     "spending",
+    "calls",
     "gateway",
 )
 
@@ -88,6 +90,7 @@ STORE_CLASSES = (
     DatabaseSkillStore,
     DatabaseBlackboard,
     SpendingStore,
+    CallStore,
 )
 
 
@@ -134,6 +137,7 @@ def fill(place):
         skills,
         shared,
         spending,
+        calls,
         gateway,
     ) = stores
     runs.write([RunRecord("run_1", "bot", "me", "", "", "", "", "http", "a\0b \x1a0 ünï")], [])
@@ -145,6 +149,7 @@ def fill(place):
     ]
     runs.add([RunRecord("run_2", "bot", "", "", "", "", "", "", "", cost=None)], facts)
     ask(approvals)
+    calls.add("ann", "run_2 call_1", "refund", [])
     for name in ("first", "second"):
         keys.add(name, ["run"])
     keys.revoke("first")

@@ -34,6 +34,7 @@ GROUPS = {
     "Write hooks": {
         "new": "Write an agent, hook, tool, plugin or personality to start from.",
         "hooks": "Show which hooks run at which point, in order.",
+        "rules": "Check, test and explain rules that are data, in files such as rules.toml.",
         "points": "Show the points at which hooks run, or the details of one.",
     },
     "See what happened": {
@@ -45,7 +46,6 @@ GROUPS = {
         "audit": "Verify, show or search audit logs, or create a key pair for signing.",
     },
     "Test rules on recorded runs": {
-        "rules": "Check, test and explain rules that are data, in files such as rules.toml.",
         "backtest": "Show which decisions would differ under other rules.",
         "coverage": "Show which tools and arguments no guard has looked at.",
         "suggest": "Propose rules from recorded runs, with what they would cost.",

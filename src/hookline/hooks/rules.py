@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from .._base.own_files import OwnFile, register_own_file
@@ -15,10 +16,12 @@ from .._kernel.errors import RegistrationError
 from .._kernel.hook import matches
 from .._kernel.payloads import ModelRequest, RunStart, ToolCallResult
 from .._kernel.results import HookResult
+from .._kernel.validation import check_path
 from .._kernel.values import ToolSpec
 from ..stores.callers import user_of
 from ..stores.calls import KEEP_SECONDS, CallStore
 from ..stores.paths import default_calls_path
+from ..tools._tool import Tool
 from ._rules import file
 from ._rules.conditions import Condition, ConditionError, EvaluationError, Situation, Window, cel_value, chosen
 from ._rules.file import EVERY, TOOL_POINTS, Example, RuleData, RulesError
@@ -206,13 +209,19 @@ def load_rules(
 
     Raises:
         RulesError: the file is wrong; the message has the line and the column.
-        RegistrationError: a tool has no such argument.
+        RegistrationError: a tool has no such argument, or an argument of this function is invalid.
         NotInstalledError: the library for CEL is missing.
     """
-    place = Path(path)
+    place = Path(check_path(path, "path must be the file of the rules"))
+    given = list(tools) if isinstance(tools, Iterable) and not isinstance(tools, (str, bytes)) else [tools]
+    for tool in given:
+        if not isinstance(tool, Tool):
+            raise RegistrationError(f"tools must be a list of tools, not {tool!r:.80}: decorate a function with @tool")
+    if not isinstance(store, (CallStore, NoneType)):
+        store = check_path(store, "store must be a SQLite file, an address or a CallStore")
     data, source = file.read(place)
     found = _rule_file(place, data, source, store)
-    found.check_tools([tool.spec for tool in tools])
+    found.check_tools([tool.spec for tool in given])
     return found
 
 
