@@ -35,8 +35,8 @@ KINDS = {
     "agent": (
         "Coding agents",
         "Each is a loop of a few lines that obeys the bytes of the answers as the real agent does, which "
-        "`make test-agents` drives too; Cursor's were only read in its code. What it cannot do becomes a denial, because "
-        "the call would run otherwise ([the table by agent](../guides/coding-agents.md)).",
+        "`make test-agents` drives too; Cursor's were only read in its code. What it cannot do becomes a denial, "
+        "because the call would run otherwise ([the table by agent](../guides/coding-agents.md)).",
     ),
 }
 """The parts of the page."""
