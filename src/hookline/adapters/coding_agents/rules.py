@@ -189,7 +189,7 @@ class KeepRules:
 
 
 def _resolved(paths: Iterable[str]) -> Iterator[str]:
-    """Return the files that these paths lead to. Each folder is resolved once: modules share folders."""
+    """Return the files that these paths lead to. Each folder is resolved once."""
     folders: dict[str, str] = {}
     for path in paths:
         folder, name = os.path.split(path)
