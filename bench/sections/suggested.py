@@ -79,12 +79,12 @@ def _agentdojo(data: Any) -> str:
             ),
             *_records(data),
             prose(
-                "On so little, the rules are worth little: a list of tool names stops more. It is made from all records of "
-                "the other parts, while rules are learned from half of them and chosen by a fifth; and where a list from "
-                "that half interrupts more than a quarter of the calls by which rules are chosen (73 % in a part of "
-                "workspace), it is left out. Attacks of banking and slack that need other values are stopped if "
-                "the rules know the usual ones; most attacks of workspace and travel use tools, mail addresses and texts "
-                "that look like those of other tasks."
+                "On so little, the rules are worth little: a list of tool names stops more. It is made from all "
+                "records of the other parts, while rules are learned from half of them and chosen by a fifth; and "
+                "where a list from that half interrupts more than a quarter of the calls by which rules are "
+                "chosen (73 % in a part of workspace), it is left out. Attacks of banking and slack that need "
+                "other values are stopped if the rules know the usual ones; most attacks of workspace and travel "
+                "use tools, mail addresses and texts that look like those of other tasks."
             ),
             "By suite, with the default settings, and with `support=2`:\n\n",
             _suites(data["plain"]),

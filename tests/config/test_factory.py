@@ -250,7 +250,7 @@ def test_a_server_whose_script_others_could_have_written_is_not_started(script, 
 
 
 def test_a_guard_declared_in_a_file_blocks_without_any_python_of_the_users_own(script, tmp_path):
-    (tmp_path / "rules.py").write_text(
+    (tmp_path / "refusing.py").write_text(
         "from hookline import HookResult\n"
         "class Refuse:\n"
         "    points = ('before_tool',)\n"
@@ -259,7 +259,7 @@ def test_a_guard_declared_in_a_file_blocks_without_any_python_of_the_users_own(s
     )
     (tmp_path / "hookline.toml").write_text(
         f'model = "{script({"tool": "calculate", "arguments": {"expression": "1+1"}}, "done")}"\n'
-        'hooks = [{ use = "rules:Refuse", args = { message = "Not today." }, tools = "calc*" }]\n'
+        'hooks = [{ use = "refusing:Refuse", args = { message = "Not today." }, tools = "calc*" }]\n'
     )
     config = load(folder=tmp_path, env={})
     result = build_agent(config.settings, home=config.home).run("add", ctx=make_context(config.settings))

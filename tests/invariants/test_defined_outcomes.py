@@ -704,7 +704,7 @@ AMOUNTS = {
 }
 
 SENSIBLE: dict[str, set[str]] = {
-    "text": TEXTS | PATHS,
+    "text": TEXTS | PATHS | {"load_rules.store"},
     "NUL": TEXTS,
     "no text": {
         "ApplyContextConfigHook.system_prompt",
@@ -736,15 +736,14 @@ SENSIBLE: dict[str, set[str]] = {
         "ChannelGuard.per_conversation",
         "ChannelGuard.per_sender",
         "InjectionGuard.taint_steps",
-        "load_rules.tools": RULES,
-    "load_rules.store": RULES,
-    "RateLimitHook.max_calls_per_run",
+        "RateLimitHook.max_calls_per_run",
         "limits_plugin.finish_reasons",
         "limits_plugin.max_execution_time",
         "limits_plugin.max_steps",
         "limits_plugin.max_tokens",
     },
     "[]": {
+        "load_rules.tools",
         "ClaudeHooks.skip",
         "ChannelGuard.allow",
         "ChannelGuard.blocklist",
@@ -775,6 +774,7 @@ SENSIBLE: dict[str, set[str]] = {
         "limits_plugin.finish_reasons",
     },
     "{}": {
+        "load_rules.tools",
         "ClaudeHooks.tools",
         "ApplyContextConfigHook.response_format",
         "RateLimitHook.per_tool",

@@ -19,10 +19,10 @@ from hookline.stores import (
 )
 from hookline.stores.artifacts import ArtifactStore, DatabaseArtifactStore
 from hookline.stores.blackboard import DatabaseBlackboard
+from hookline.stores.calls import CallStore
 from hookline.stores.chats import ChatStore
 from hookline.stores.copying import copy_stores
 from hookline.stores.errors import StoreError
-from hookline.stores.calls import CallStore
 from hookline.stores.facts import Gate, ObservedRun, RunFact
 from hookline.stores.keys import KeyStore
 from hookline.stores.mailbox import gateway_database

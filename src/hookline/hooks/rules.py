@@ -213,7 +213,7 @@ def load_rules(
         NotInstalledError: the library for CEL is missing.
     """
     place = Path(check_path(path, "path must be the file of the rules"))
-    given = list(tools) if isinstance(tools, Iterable) and not isinstance(tools, (str, bytes)) else [tools]
+    given: list[Any] = list(tools) if isinstance(tools, Iterable) and not isinstance(tools, (str, bytes)) else [tools]
     for tool in given:
         if not isinstance(tool, Tool):
             raise RegistrationError(f"tools must be a list of tools, not {tool!r:.80}: decorate a function with @tool")

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from ..._base.text import did_you_mean, error_text
-from ..._kernel.errors import HooklineError
+from ..._kernel.errors import RegistrationError
 from .positions import Positions
 
 Verb = Literal["block", "ask", "stop", "end", "retry", "withhold", "label"]
@@ -34,7 +34,7 @@ EVERY = ("*",)
 """The tools or agents of a rule that names none."""
 
 
-class RulesError(HooklineError):
+class RulesError(RegistrationError):
     """A file of rules is wrong. The message says where."""
 
 
