@@ -4,7 +4,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,6 @@ def render(data: Any) -> str:
 
 
 def _agentdojo(data: Any) -> str:
-    records = {"redacted": "Records as they are written by default", "plain": "Records with `redact=False`"}
     return "".join(
         (
             prose(
@@ -74,15 +73,32 @@ def _agentdojo(data: Any) -> str:
                 "proposed from records of the tasks of the other three parts, without attacks, and are then ordinary"
                 " hooks that ask. *Asked* is the share of the calls of user tasks without attack; attacks are those "
                 "through a call. Nobody answers, or a person approves exactly the calls that the user's task needs. "
-                "These are 9 to 30 short tasks to learn from, and not a month of work; `support=2` makes a rule of "
+                "These are 12 to 30 short tasks to learn from, and not a month of work; `support=2` makes a rule of "
                 "what occurred twice, instead of five times. The split and the settings were chosen before the first"
                 " measurement; of one part of banking, figures were seen while the measurement was written."
             ),
-            *(part for kind, words in records.items() for part in (f"{words}:\n\n", _setups(data[kind]), "\n")),
-            "By suite, with the default settings and `redact=False`, and with `support=2`:\n\n",
+            *_records(data),
+            prose(
+                "On so little, the rules are worth little: a list of tool names stops more. It is made from all "
+                "records of the other parts, while rules are learned from half of them and chosen by a fifth; and where a list "
+                "from that half interrupts more than a quarter of the calls by which rules are chosen (73 % in a part "
+                "of workspace), it is left out. In workspace and travel, the rules stop next to nothing."
+            ),
+            "By suite, with the default settings, and with `support=2`:\n\n",
             _suites(data["plain"]),
         )
     )
+
+
+def _records(data: Any) -> Iterator[str]:
+    """Yield a table for each way in which records are written, or one if that makes no difference."""
+    tables = {kind: _setups(data[kind]) for kind in ("redacted", "plain")}
+    if tables["redacted"] == tables["plain"]:
+        words = "Records as they are written by default; with `redact=False`, the figures are the same:"
+        yield f"{words}\n\n{tables['plain']}\n"
+        return
+    yield f"Records as they are written by default:\n\n{tables['redacted']}\n"
+    yield f"With `redact=False`:\n\n{tables['plain']}\n"
 
 
 def _setups(suites: Any) -> str:
