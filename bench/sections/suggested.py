@@ -68,7 +68,7 @@ def _agentdojo(data: Any) -> str:
     return "".join(
         (
             prose(
-                "**AgentDojo**, with the model and the checks of the section above. Each user task is judged once: "
+                "**AgentDojo**, with the model and the checks of AgentDojo above. Each user task is judged once: "
                 "the tasks of a suite are in four parts, by their number modulo 4. The rules for one part are "
                 "proposed from records of the tasks of the other three parts, without attacks, and are then ordinary"
                 " hooks that ask. *Asked* is the share of the calls of user tasks without attack; attacks are those "
@@ -80,9 +80,10 @@ def _agentdojo(data: Any) -> str:
             *_records(data),
             prose(
                 "On so little, the rules are worth little: a list of tool names stops more. It is made from all "
-                "records of the other parts, while rules are learned from half of them and chosen by a fifth; and where a list "
-                "from that half interrupts more than a quarter of the calls by which rules are chosen (73 % in a part "
-                "of workspace), it is left out. In workspace and travel, the rules stop next to nothing."
+                "records of the other parts, while rules are learned from half of them and chosen by a fifth; and "
+                "where a list from that half interrupts more than a quarter of the calls by which rules are chosen "
+                "(73 % in a part of workspace), it is left out. In workspace and travel, the rules stop next to "
+                "nothing."
             ),
             "By suite, with the default settings, and with `support=2`:\n\n",
             _suites(data["plain"]),
