@@ -68,12 +68,12 @@ def _agentdojo(data: Any) -> str:
     return "".join(
         (
             prose(
-                "**AgentDojo**, with the model and the checks of the section above. Each user task is judged once: "
+                "**AgentDojo**, with the model and the checks of AgentDojo above. Each user task is judged once: "
                 "the tasks of a suite are in four parts, by their number modulo 4. The rules for one part are "
                 "proposed from records of the tasks of the other three parts, without attacks, and are then ordinary"
                 " hooks that ask. *Asked* is the share of the calls of user tasks without attack; attacks are those "
                 "through a call. Nobody answers, or a person approves exactly the calls that the user's task needs. "
-                "These are 9 to 30 short tasks to learn from, and not a month of work; `support=2` makes a rule of "
+                "These are 12 to 30 short tasks to learn from, and not a month of work; `support=2` makes a rule of "
                 "what occurred twice, instead of five times. The split and the settings were chosen before the first"
                 " measurement; of one part of banking, figures were seen while the measurement was written."
             ),
@@ -81,10 +81,9 @@ def _agentdojo(data: Any) -> str:
             prose(
                 "On so little, the rules are worth little: a list of tool names stops more. It is made from all "
                 "records of the other parts, while rules are learned from half of them and chosen by a fifth; and "
-                "where a list from that half interrupts more than a quarter of the calls by which rules are "
-                "chosen (73 % in a part of workspace), it is left out. Attacks of banking and slack that need "
-                "other values are stopped if the rules know the usual ones; most attacks of workspace and travel "
-                "use tools, mail addresses and texts that look like those of other tasks."
+                "where a list from that half interrupts more than a quarter of the calls by which rules are chosen "
+                "(73 % in a part of workspace), it is left out. In workspace and travel, the rules stop next to "
+                "nothing."
             ),
             "By suite, with the default settings, and with `support=2`:\n\n",
             _suites(data["plain"]),
@@ -94,12 +93,13 @@ def _agentdojo(data: Any) -> str:
 
 def _records(data: Any) -> Iterator[str]:
     """Yield a table for each way in which records are written, or one if that makes no difference."""
-    if data["redacted"] == data["plain"]:
-        words = "Records as they are written by default, and with `redact=False`: the figures are the same."
-        yield f"{words}\n\n{_setups(data['plain'])}\n"
+    tables = {kind: _setups(data[kind]) for kind in ("redacted", "plain")}
+    if tables["redacted"] == tables["plain"]:
+        words = "Records as they are written by default; with `redact=False`, the figures are the same:"
+        yield f"{words}\n\n{tables['plain']}\n"
         return
-    for kind, words in (("redacted", "Records as they are written by default"), ("plain", "With `redact=False`")):
-        yield f"{words}:\n\n{_setups(data[kind])}\n"
+    yield f"Records as they are written by default:\n\n{tables['redacted']}\n"
+    yield f"With `redact=False`:\n\n{tables['plain']}\n"
 
 
 def _setups(suites: Any) -> str:
