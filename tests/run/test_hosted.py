@@ -30,7 +30,7 @@ from hookline.events import (
     ToolSettled,
     ToolStarted,
 )
-from hookline.hooks import ToolCallsLimitHook
+from hookline.hooks import ContextCompactionHook, ToolCallsLimitHook
 from hookline.points import (
     AFTER_TOOL,
     APPROVAL_REQUESTED,
@@ -372,3 +372,11 @@ async def test_what_is_asked_is_answered_by_an_approver_at_once():
     await run.end()
     assert [event.by for event in host.told(ApprovalDecided)] == ["anna"]
     assert len(host.told(ApprovalAsked)) == 1
+
+
+async def test_a_hook_that_compacts_leaves_the_conversation_to_the_host():
+    """It has no model to count tokens with, and the host keeps the conversation itself."""
+    run = await Host(ContextCompactionHook()).start("Tidy up. " * 10_000)
+    assert not run.done
+    assert await run.end("Done.") is None
+    assert run.result.status == "completed"

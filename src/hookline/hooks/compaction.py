@@ -252,7 +252,7 @@ class ContextCompactionHook:
     async def _compact(
         self, ctx: Any, own: _CompactionState, messages: Sequence[Message], *coming: Message
     ) -> HookResult | None:
-        if len(messages) < own.retry_from:
+        if ctx.llm is None or len(messages) < own.retry_from:  # who calls the model itself keeps the conversation
             return None
         try:
             compacted = await self.compactor.compact(ctx, (*messages, *coming), keep=[own.task])
