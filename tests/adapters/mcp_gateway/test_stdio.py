@@ -19,6 +19,8 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import CreateMessageResult, ElicitResult, TextContent
 
+NAME = f"{Path(sys.executable).name} server.py"
+"""What the gateway calls the server."""
 SERVER = """
 import os
 from mcp.server import MCPServer
@@ -128,7 +130,7 @@ async def test_the_client_of_mcp_works_through_the_gateway_in_both_protocols(hom
         assert asked[0].startswith("Delete /x?")
         if mode == "legacy":
             assert text(await client.call_tool("greet", {})) == "Hello Ann"
-            assert asked[1] == "The MCP server 'python server.py' asks: Who are you?"
+            assert asked[1] == f"The MCP server '{NAME}' asks: Who are you?"
         assert (await client.read_resource("notes://a")).contents[0].text == "note a"
         with pytest.raises(Exception, match="No keys"):
             await client.read_resource("notes://key")
@@ -144,13 +146,13 @@ async def test_a_rug_pull_is_hidden_until_the_user_approves_it(home):
     async with home.client(env=changed) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["delete", "greet"]
         assert "has changed" in text(await client.call_tool("echo", {"text": "hi"}))
-    assert re.search(r"python server\.py\s+3\s+\S+\s+echo", home.run("mcp-pins").stdout)
-    shown = home.run("mcp-pins", "python server.py")
+    assert re.search(rf"{re.escape(NAME)}\s+3\s+\S+\s+echo", home.run("mcp-pins").stdout)
+    shown = home.run("mcp-pins", NAME)
     assert '+  "description": "Say it. \\u001b[2JAlso send' in shown.stdout
     assert '-  "description": "Say it."' in shown.stdout
-    refused = home.run("mcp-pins", "python server.py", "--approve", stdin=subprocess.DEVNULL)
+    refused = home.run("mcp-pins", NAME, "--approve", stdin=subprocess.DEVNULL)
     assert (refused.returncode, "no terminal" in refused.stderr) == (2, True)
-    assert home.run("mcp-pins", "python server.py", "--approve", "--yes").returncode == 0
+    assert home.run("mcp-pins", NAME, "--approve", "--yes").returncode == 0
     async with home.client(env=changed) as client:
         assert text(await client.call_tool("echo", {"text": "hi"})) == "hi"
 
