@@ -435,12 +435,15 @@ async def test_a_time_limit_is_reached_at_its_recorded_position_at_any_speed(tmp
 async def test_an_observer_that_a_time_limit_interrupted_does_not_overtake_another_one_if_it_is_faster(
     tmp_path: Path,
 ) -> None:
-    path = tmp_path / "run.tape"
-    await interrupted(LIMITED["model"](1), path, "limit soon", 25)
-    again = await areplay(path, LIMITED["model"](2))
-    last = again.recorded[-1]
-    assert (last.point, last.hook) == ("after_tool", "look")
-    assert again.replayed[: len(again.recorded)] == again.recorded
+    for attempt in range(10):  # on a busy machine, the limit may fall between two other entries
+        path = tmp_path / f"run{attempt}.tape"
+        await interrupted(LIMITED["model"](1), path, "limit soon", 25)
+        again = await areplay(path, LIMITED["model"](2))
+        assert again.replayed[: len(again.recorded)] == again.recorded
+        last = again.recorded[-1]
+        if (last.point, last.hook) == ("after_tool", "look"):
+            return
+    pytest.fail("the limit never fell between the two observers")
 
 
 @EACH_POSITION
