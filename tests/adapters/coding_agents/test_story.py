@@ -204,10 +204,9 @@ def tell_records(claude):
     assert sum(cell["count"]["exact"] for cell in report["cells"] if cell["hook"] == "judge") == 4
     (claude.folder / "looser.py").write_text(RULES.replace('if "bad.example" in words', "if False"))
     looser = program(claude, "backtest", "looser.py", "records", "--json")
-    different = [
-        (cell["hook"], cell["kind"], cell["count"]["exact"]) for cell in looser["cells"] if cell["kind"] != "same"
-    ]
-    assert different == [("judge", "no_longer_blocked", 2)]
+    different = [(cell["hook"], cell["kind"], cell["count"]) for cell in looser["cells"] if cell["kind"] != "same"]
+    # The command's own guard comes last, so nobody knows what it would have said about these calls.
+    assert different == [("judge", "no_longer_blocked", {"exact": 0, "conditional": 0, "guess": 2})]
 
 
 def tell_audit(claude):

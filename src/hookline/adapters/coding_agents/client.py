@@ -22,7 +22,7 @@ from .options import (
     variable,
 )
 
-if sys.platform == "win32":
+if sys.platform == "win32" and "nt" in sys.builtin_module_names:
     import nt as system
 else:
     import _socket

@@ -6,7 +6,7 @@ into Python: not even ``os`` and ``__future__``.
 
 import sys
 
-if sys.platform == "win32":
+if sys.platform == "win32" and "nt" in sys.builtin_module_names:
     import nt as system
 else:
     import posix as system
