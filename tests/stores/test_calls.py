@@ -122,6 +122,7 @@ def test_of_calls_in_several_processes_each_counts_the_others_once(tmp_path, req
         assert in_processes(where, 3) == list(range(45))
 
 
+@pytest.mark.sqlite
 def test_a_file_of_something_else_is_refused(tmp_path):
     (tmp_path / "calls.db").write_text("no database")
     with pytest.raises(StoreError), closing(CallStore(tmp_path / "calls.db")) as store:

@@ -445,7 +445,7 @@ class Batch:
         call, engine = self.calls[index], self.engine
         result = call.result
         assert result is not None  # _attempt sets one for each call
-        retried = False
+        retried, note = False, None
         try:
             if engine.has_listeners(AFTER_TOOL):
                 shown = result
@@ -455,7 +455,7 @@ class Batch:
                 verdict = await engine.fire(AFTER_TOOL, shown, no_retry=self._no_retry(result), fatal=fatal)
                 if verdict.payload is not shown:
                     call.result = replace(verdict.payload, result=jsonable(verdict.payload.result))
-                retried = verdict.action is HookAction.RETRY
+                retried, note = verdict.action is HookAction.RETRY, verdict.value
         except RunEndedError as ended:
             call.result = ended.verdict.payload
             await self._note_cause(ended)
@@ -463,7 +463,7 @@ class Batch:
             call.result = replace(result, result=None, error=WITHHELD, attachments=())
             await self._note_cause(cause)
         if retried:
-            await self._retry(index, verdict.value)
+            await self._retry(index, note)
         elif engine.has_listeners(TOOL_END_WITH_PATH):
             await self._report_paths(result)
 

@@ -168,7 +168,7 @@ def write_answer(settled: ToolCallResult, answer: Any) -> Any:
     given, value = value_of_answer(answer), thaw(settled.result)
     if answer is not None and type(value) is type(given) and _strictly(value) == _strictly(given):
         return answer
-    if isinstance(given, str) and given is not answer and isinstance(value, str):
+    if isinstance(answer, dict) and isinstance(given, str) and isinstance(value, str):
         return {**answer, "content": {"type": "text", "text": value}}
     if isinstance(value, str):  # a hook that replaced the text of a form
         try:

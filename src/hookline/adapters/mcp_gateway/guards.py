@@ -63,7 +63,9 @@ class KeepRules:
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Ask if a path of the call is one of these files."""
         tool = ctx.tool_registry.get(request.name)
-        for path in () if tool is None else tool.paths(request.arguments):
+        if tool is None:
+            return None
+        for path in tool.paths(request.arguments):
             target = os.path.realpath(os.path.join(tool.folder, os.path.expanduser(path.removeprefix("file://"))))
             if any(is_below(target, kept) for kept in self._kept):
                 return HookResult.ask(f"{path:.200} decides what this session may do. Run {request.name} with it?")

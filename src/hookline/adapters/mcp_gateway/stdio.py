@@ -32,7 +32,7 @@ class _Output(asyncio.BaseProtocol):
     def resume_writing(self) -> None:
         self.writable.set()
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         self.lost.set()
         self.writable.set()
 

@@ -136,12 +136,15 @@ class HistoryRule(Protocol):
     @property
     def windows(self) -> Sequence[Window]:
         """The calls of a caller that it counts."""
+        ...
 
     def selects(self, tool: str) -> bool:
         """Return whether it is about a tool."""
+        ...
 
     def applies(self, ctx: Any, result: ToolCallResult) -> bool:
         """Return whether a call gets its label."""
+        ...
 
     def check_tools(self, tools: Sequence[ToolSpec]) -> None:
         """Check the arguments that it reads against tools."""

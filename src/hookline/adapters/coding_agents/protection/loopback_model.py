@@ -82,10 +82,10 @@ def serving(scripts: Mapping[str, Sequence[Call]]) -> Iterator[LoopbackModel]:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    server: LoopbackModel
+    server: LoopbackModel  # pyright: ignore[reportIncompatibleVariableOverride]
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:
         """Print nothing."""
 
     def do_GET(self) -> None:
