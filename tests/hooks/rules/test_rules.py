@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -60,9 +61,13 @@ def fetch(url: str = "") -> str:
 TOOLS = [refund, read_customer, send_mail, fetch]
 
 
+NUMBERS = count(1)
+"""Each rule has a name of its own."""
+
+
 def rule(when: str, then: str = "block", tools: str = "", **fields: object) -> str:
     """A rule as it is written in a file."""
-    given = {"name": f"rule-{abs(hash((when, then, tools))) % 10_000}", "then": then, **fields}
+    given = {"name": f"rule-{next(NUMBERS)}", "then": then, **fields}
     if then != "label":
         given.setdefault("message", "No.")
     if tools:
